@@ -394,6 +394,32 @@ TGLU_API tglu_status tglu_mlp_get_info(const tglu_mlp *mlp, tglu_object_info *in
 TGLU_API tglu_status tglu_mlp_get_plan(const tglu_mlp *mlp, int64_t tokens,
                                        tglu_plan_info *info);
 
+/* ---- Linear: O = X W^T + b (+ R) ----------------------------------------------
+ * The down projection's machinery by itself, for what stands beside a GLU: X is
+ * [tokens, in_features], W is [out_features, in_features], O and R are [tokens,
+ * out_features].  Same rules as an MLP's down projection (one rounding; residual
+ * may be `out`).  Three of these and an activation pass are the unfused MLP which
+ * `tileglu run` and `tileglu bench` compare with. */
+typedef struct tglu_linear tglu_linear;
+
+typedef struct tglu_linear_desc {
+  size_t size;
+  int64_t in_features;    /* >= 1                                                */
+  int64_t out_features;   /* >= 1                                                */
+  tglu_dtype dtype;
+  const void *weight;     /* [out_features, in_features]                         */
+  int64_t ld;             /* >= in_features; 0: in_features                      */
+  const void *bias;       /* [out_features] or NULL                              */
+} tglu_linear_desc;
+
+TGLU_API void tglu_linear_desc_init(tglu_linear_desc *desc);
+TGLU_API tglu_status tglu_linear_create(tglu_context *context,
+                                        const tglu_linear_desc *desc, tglu_linear **out);
+TGLU_API void tglu_linear_destroy(tglu_linear *linear); /* accepts NULL */
+TGLU_API tglu_status tglu_linear_run(const tglu_linear *linear, const tglu_run_args *args);
+TGLU_API tglu_status tglu_linear_workspace_bytes(const tglu_linear *linear,
+                                                 int64_t tokens, size_t *bytes);
+
 #ifdef __cplusplus
 }
 #endif
