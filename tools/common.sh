@@ -1,0 +1,37 @@
+# Shell functions that the scripts of this folder share.  Source it after `cd` to
+# the root of the tree.  POSIX sh.
+
+say() { printf '==> %s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+have() { command -v "$1" > /dev/null 2>&1; }
+
+# Jobs to run at once: one per CPU that this process may use.
+jobs() { nproc 2> /dev/null || echo 1; }
+
+# Runs a command as root: directly, or through sudo; fails where neither is possible.
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif have sudo; then
+    sudo "$@"
+  else
+    return 127
+  fi
+}
+
+# Configures (quietly, unless it fails) and builds one preset.
+#   build_preset PRESET [cmake options ...]
+build_preset() {
+  preset=$1
+  shift
+  say "Building preset $preset in build/$preset"
+  mkdir -p build
+  if ! cmake --preset "$preset" "$@" > "build/$preset.configure.log" 2>&1; then
+    cat "build/$preset.configure.log" >&2
+    die "configuring preset $preset failed"
+  fi
+  if ! cmake --build "build/$preset" --parallel "$(jobs)" > "build/$preset.build.log" 2>&1; then
+    tail -n 60 "build/$preset.build.log" >&2
+    die "building preset $preset failed (whole log: build/$preset.build.log)"
+  fi
+}
