@@ -183,7 +183,8 @@ TGLU_API tglu_status tglu_backend_from_name(const char *name, tglu_backend *out)
  * A backend on one device.  Creating one is the only place where the
  * environment is read; an option that is set wins over its variable:
  *   TILEGLU_BACKEND  TILEGLU_DEVICE  TILEGLU_THREADS  TILEGLU_CPU_ISA
- *   TILEGLU_ROW  TILEGLU_SM_LIMIT  TILEGLU_TUNE_CACHE  TILEGLU_CUDA_LIBRARY
+ *   TILEGLU_ROW  TILEGLU_SM_LIMIT  TILEGLU_PDL  TILEGLU_TUNE_CACHE
+ *   TILEGLU_CUDA_LIBRARY
  * A variable with a value that its option would refuse is refused likewise, the
  * message naming the variable. */
 typedef struct tglu_context tglu_context;
@@ -211,6 +212,11 @@ typedef struct tglu_context_options {
   int32_t batch_invariant;  /* 1: a token's bits do not depend on the others     */
   int32_t stable_weights;   /* 1: the caller promises that no work still in
                                flight on the stream writes the weights           */
+  int32_t pdl;              /* CUDA: 1 (default): launches use programmatic stream
+                               serialization, so that a kernel's start overlaps
+                               the end of the one before (it still waits for that
+                               one's results before it reads or writes memory,
+                               stable weights excepted); 0: plain launches       */
   const char *row;          /* force this kernel row, by name; NULL: planner     */
   const char *cpu_isa;      /* "portable" "avx2" "avx512" "amx": use no more
                                than this; NULL: best that CPU and OS enable.
