@@ -1,4 +1,4 @@
-/* The glu and mlp calls of tileglu.h: one object behind both. */
+/* The glu, mlp and linear calls of tileglu.h: one object behind all three. */
 #include "internal.h"
 
 #include <stdio.h>
@@ -50,7 +50,10 @@ static void object_destroy(tglu__object *object)
   tglu__context_release(context);
 }
 
-static tglu_status null_object(const char *name) { return INVALID("%s: must not be NULL", name); }
+static tglu_status null_object(const char *name)
+{
+  return INVALID("%s: must not be NULL", name);
+}
 
 static tglu_status object_run(const tglu__object *object, const tglu_run_args *args)
 {
@@ -233,4 +236,37 @@ tglu_status tglu_mlp_get_info(const tglu_mlp *mlp, tglu_object_info *info)
 tglu_status tglu_mlp_get_plan(const tglu_mlp *mlp, int64_t tokens, tglu_plan_info *info)
 {
   return mlp ? object_get_plan(&mlp->object, tokens, info) : null_object("mlp");
+}
+
+/* ---- linear ---- */
+
+tglu_status tglu_linear_create(tglu_context *context, const tglu_linear_desc *desc,
+                               tglu_linear **out)
+{
+  if (!out) return INVALID("out: must not be NULL");
+  *out = NULL;
+  if (!context) return INVALID("context: must not be NULL");
+  tglu__problem problem;
+  tglu__object *object = NULL;
+  tglu_status status = tglu__problem_from_linear(desc, &problem);
+  if (!status) status = object_create(context, &problem, &object);
+  if (!status) *out = (tglu_linear *)object;
+  return status;
+}
+
+void tglu_linear_destroy(tglu_linear *linear)
+{
+  if (linear) object_destroy(&linear->object);
+}
+
+tglu_status tglu_linear_run(const tglu_linear *linear, const tglu_run_args *args)
+{
+  return linear ? object_run(&linear->object, args) : null_object("linear");
+}
+
+tglu_status tglu_linear_workspace_bytes(const tglu_linear *linear, int64_t tokens,
+                                        size_t *bytes)
+{
+  return linear ? object_workspace(&linear->object, tokens, bytes)
+                : null_object("linear");
 }

@@ -63,20 +63,20 @@ static bool same_matrix(const tglu__call *call)
 static tglu_status check_overlaps(const tglu__problem *p, const tglu__call *call)
 {
   const size_t element = tglu_dtype_bytes(p->dtype);
-  const int64_t columns = p->has_down ? p->k : p->n;
-  const bool separate = p->layout == TGLU_LAYOUT_SEPARATE;
+  const tglu__operand_names names = tglu__names_of(p);
   const input inputs[] = {
-    {"x", call->x, call->tokens, p->k, call->ldx},
-    {separate ? "gate" : "gate_up", p->gate, p->n, p->k, p->ld},
-    {separate ? "up" : "gate_up", p->up, p->n, p->k, p->ld},
-    {separate ? "gate_bias" : "gate_up_bias", p->gate_bias, p->n, 1, p->bias_stride},
-    {separate ? "up_bias" : "gate_up_bias", p->up_bias, p->n, 1, p->bias_stride},
-    {"down", p->down, p->k, p->n, p->ld_down},
-    {"down_bias", p->down_bias, 1, p->k, p->k},
+    {"x", call->x, call->tokens, tglu__x_columns(p), call->ldx},
+    {names.gate, p->gate, p->n, p->k, p->ld},
+    {names.up, p->up, p->n, p->k, p->ld},
+    {names.gate_bias, p->gate_bias, p->n, 1, p->bias_stride},
+    {names.up_bias, p->up_bias, p->n, 1, p->bias_stride},
+    {names.down, p->down, p->k, p->n, p->ld_down},
+    {names.down_bias, p->down_bias, 1, p->k, p->k},
     {"residual", call->residual, call->tokens, p->k, call->ldr},
   };
   const size_t count = sizeof inputs / sizeof inputs[0];
-  const tglu__region out = region_of(call->out, call->tokens, columns, call->ldo, element);
+  const tglu__region out =
+    region_of(call->out, call->tokens, tglu__out_columns(p), call->ldo, element);
   tglu_status status =
     check_apart("out", &out, inputs, same_matrix(call) ? count - 1 : count, element);
   if (status || !call->workspace) return status;
@@ -115,16 +115,15 @@ static tglu_status check_matrices(const tglu__object *object, const tglu_run_arg
   const tglu__problem *p = &object->problem;
   const size_t element = tglu_dtype_bytes(p->dtype);
   const size_t alignment = object->context->ops->needs_element_alignment ? element : 1;
-  const int64_t columns = p->has_down ? p->k : p->n;
   tglu_status status = check_pointer("x", args->x, pointers_required, alignment);
   if (!status) status = check_pointer("out", args->out, pointers_required, alignment);
   if (!status) status = check_pointer("residual", args->residual, false, alignment);
   if (!status)
-    status = resolve_stride("ldx", "x", args->ldx, args->x, args->tokens, p->k, element,
-                            &call->ldx);
+    status = resolve_stride("ldx", "x", args->ldx, args->x, args->tokens,
+                            tglu__x_columns(p), element, &call->ldx);
   if (!status)
-    status = resolve_stride("ldo", "out", args->ldo, args->out, args->tokens, columns,
-                            element, &call->ldo);
+    status = resolve_stride("ldo", "out", args->ldo, args->out, args->tokens,
+                            tglu__out_columns(p), element, &call->ldo);
   if (!status)
     status = resolve_stride("ldr", "residual", args->ldr, args->residual, args->tokens,
                             p->k, element, &call->ldr);
@@ -148,7 +147,7 @@ tglu_status tglu__call_check(const tglu__object *object, const tglu_run_args *gi
     return INVALID("stream: must be NULL on the %s backend",
                    tglu_backend_name(object->context->ops->id));
   if (args.residual && !p->has_down)
-    return INVALID("residual: must be NULL for a glu (only an mlp adds one)");
+    return INVALID("residual: must be NULL for a glu (an mlp or a linear adds one)");
   if (args.tokens == 0 || (p->n == 0 && !p->has_down)) return TGLU_OK;
 
   status = check_matrices(object, &args, check == TGLU__CHECK_RUN, call);

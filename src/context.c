@@ -80,7 +80,8 @@ void tglu_context_destroy(tglu_context *context)
 
 typedef enum variable {
   VARIABLE_BACKEND, VARIABLE_DEVICE, VARIABLE_THREADS, VARIABLE_CPU_ISA, VARIABLE_ROW,
-  VARIABLE_SM_LIMIT, VARIABLE_TUNE_CACHE, VARIABLE_CUDA_LIBRARY, VARIABLE_COUNT
+  VARIABLE_SM_LIMIT, VARIABLE_PDL, VARIABLE_TUNE_CACHE, VARIABLE_CUDA_LIBRARY,
+  VARIABLE_COUNT
 } variable;
 
 static const struct {
@@ -92,6 +93,7 @@ static const struct {
   [VARIABLE_CPU_ISA] = {"TILEGLU_CPU_ISA", "cpu_isa"},
   [VARIABLE_ROW] = {"TILEGLU_ROW", "row"},
   [VARIABLE_SM_LIMIT] = {"TILEGLU_SM_LIMIT", "sm_limit"},
+  [VARIABLE_PDL] = {"TILEGLU_PDL", "pdl"},
   [VARIABLE_TUNE_CACHE] = {"TILEGLU_TUNE_CACHE", "tune_cache"},
   [VARIABLE_CUDA_LIBRARY] = {"TILEGLU_CUDA_LIBRARY", "cuda_library"},
 };
@@ -141,6 +143,7 @@ static tglu_status merge_environment(tglu_context_options *options, environment 
   tglu_status status = merge_integer(env, VARIABLE_DEVICE, -1, &options->device);
   if (!status) status = merge_integer(env, VARIABLE_THREADS, 0, &options->threads);
   if (!status) status = merge_integer(env, VARIABLE_SM_LIMIT, 0, &options->sm_limit);
+  if (!status) status = merge_integer(env, VARIABLE_PDL, 1, &options->pdl);
   merge_text(env, VARIABLE_CPU_ISA, &options->cpu_isa);
   merge_text(env, VARIABLE_ROW, &options->row);
   merge_text(env, VARIABLE_TUNE_CACHE, &options->tune_cache);
@@ -180,7 +183,8 @@ static void default_tune_cache(char *path, size_t bytes)
 
 void tglu_context_options_init(tglu_context_options *options)
 {
-  if (options) *options = (tglu_context_options){.size = sizeof *options, .device = -1};
+  if (options) *options = (tglu_context_options){.size = sizeof *options, .device = -1,
+                                                 .pdl = 1};
 }
 
 static tglu_status check_isa(const char *name)
@@ -208,6 +212,8 @@ static tglu_status check_options(const tglu_context_options *o)
     return INVALID("batch_invariant: %d is neither 0 nor 1", (int)o->batch_invariant);
   if (o->stable_weights != 0 && o->stable_weights != 1)
     return INVALID("stable_weights: %d is neither 0 nor 1", (int)o->stable_weights);
+  if (o->pdl != 0 && o->pdl != 1)
+    return INVALID("pdl: %d is neither 0 nor 1", (int)o->pdl);
   if (o->row && !*o->row) return INVALID("row: must not be empty (NULL means the planner)");
   if (o->cuda_library && !*o->cuda_library)
     return INVALID("cuda_library: must not be empty (NULL means libcuda.so.1)");

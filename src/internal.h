@@ -63,6 +63,28 @@ typedef struct tglu__call {
 
 tglu_status tglu__problem_from_glu(const tglu_glu_desc *desc, tglu__problem *out);
 tglu_status tglu__problem_from_mlp(const tglu_mlp_desc *desc, tglu__problem *out);
+tglu_status tglu__problem_from_linear(const tglu_linear_desc *desc, tglu__problem *out);
+
+/* A linear, and the columns of x and of the result. */
+static inline bool tglu__is_linear(const tglu__problem *p)
+{
+  return p->has_down && p->n > 0 && !p->gate;
+}
+static inline int64_t tglu__x_columns(const tglu__problem *p)
+{
+  return tglu__is_linear(p) ? p->n : p->k;
+}
+static inline int64_t tglu__out_columns(const tglu__problem *p)
+{
+  return p->has_down ? p->k : p->n;
+}
+
+/* The caller's names of the weights and biases, for messages. */
+typedef struct tglu__operand_names {
+  const char *gate, *up, *gate_bias, *up_bias, *down, *down_bias;
+} tglu__operand_names;
+tglu__operand_names tglu__names_of(const tglu__problem *problem);
+
 /* Refuses a weight or bias whose address is no multiple of the element size. */
 tglu_status tglu__problem_check_alignment(const tglu__problem *problem);
 

@@ -47,6 +47,13 @@ static tglu_status resolve_ld(const char *name, int64_t given, int64_t columns,
   return TGLU_OK;
 }
 
+static tglu_status check_dtype(tglu_dtype dtype)
+{
+  if (tglu_dtype_name(dtype)) return TGLU_OK;
+  return INVALID("dtype: %d is none of bf16, f16, f32 (0 means that it was not set)",
+                 (int)dtype);
+}
+
 static tglu_status check_activation(const tglu_glu_desc *desc)
 {
   if (!tglu_activation_name(desc->activation))
@@ -159,10 +166,8 @@ static tglu_status fill_glu(const tglu_glu_desc *desc, tglu__problem *out)
   tglu_status status = check_count("hidden", desc->hidden, 1);
   if (!status) status = check_count("intermediate", desc->intermediate, 0);
   if (status) return status;
-  if (!tglu_dtype_name(desc->dtype))
-    return INVALID("dtype: %d is none of bf16, f16, f32 (0 means that it was not set)",
-                   (int)desc->dtype);
-  status = check_activation(desc);
+  status = check_dtype(desc->dtype);
+  if (!status) status = check_activation(desc);
   if (status) return status;
   if (!tglu_layout_name(desc->layout))
     return INVALID("layout: %d is none of the layouts (0 means that it was not set)",
@@ -217,19 +222,48 @@ tglu_status tglu__problem_from_mlp(const tglu_mlp_desc *given, tglu__problem *ou
   return TGLU_OK;
 }
 
+tglu_status tglu__problem_from_linear(const tglu_linear_desc *given, tglu__problem *out)
+{
+  tglu_linear_desc desc;
+  tglu_linear_desc_init(&desc);
+  tglu_status status = tglu__struct_in("desc", given, sizeof desc, sizeof desc, &desc);
+  if (!status) status = check_count("in_features", desc.in_features, 1);
+  if (!status) status = check_count("out_features", desc.out_features, 1);
+  if (!status) status = check_dtype(desc.dtype);
+  if (status) return status;
+  *out = (tglu__problem){.dtype = desc.dtype, .n = desc.in_features,
+                         .k = desc.out_features, .has_down = true, .down = desc.weight,
+                         .down_bias = desc.bias};
+  const size_t element = tglu_dtype_bytes(out->dtype);
+  status = resolve_ld("ld", desc.ld, out->n, "in_features", &out->ld_down);
+  if (status) return status;
+  if (!desc.weight) return INVALID("weight: must not be NULL");
+  status = tglu__check_extent("weight", desc.weight, out->k, out->n, out->ld_down, element);
+  if (!status && desc.bias)
+    status = tglu__check_extent("bias", desc.bias, 1, out->k, out->k, element);
+  return status;
+}
+
+tglu__operand_names tglu__names_of(const tglu__problem *problem)
+{
+  if (tglu__is_linear(problem))
+    return (tglu__operand_names){.down = "weight", .down_bias = "bias"};
+  if (problem->layout == TGLU_LAYOUT_SEPARATE)
+    return (tglu__operand_names){"gate", "up", "gate_bias", "up_bias", "down", "down_bias"};
+  return (tglu__operand_names){"gate_up", "gate_up", "gate_up_bias", "gate_up_bias",
+                               "down", "down_bias"};
+}
+
 tglu_status tglu__problem_check_alignment(const tglu__problem *problem)
 {
-  const bool separate = problem->layout == TGLU_LAYOUT_SEPARATE;
+  const tglu__operand_names names = tglu__names_of(problem);
   const struct {
     const char *name;
     const void *pointer;
   } operands[] = {
-    {separate ? "gate" : "gate_up", problem->gate},
-    {separate ? "up" : "gate_up", problem->up},
-    {separate ? "gate_bias" : "gate_up_bias", problem->gate_bias},
-    {separate ? "up_bias" : "gate_up_bias", problem->up_bias},
-    {"down", problem->down},
-    {"down_bias", problem->down_bias},
+    {names.gate, problem->gate},           {names.up, problem->up},
+    {names.gate_bias, problem->gate_bias}, {names.up_bias, problem->up_bias},
+    {names.down, problem->down},           {names.down_bias, problem->down_bias},
   };
   const size_t element = tglu_dtype_bytes(problem->dtype);
   for (size_t i = 0; i < sizeof operands / sizeof operands[0]; i++)
@@ -260,4 +294,9 @@ void tglu_mlp_desc_init(tglu_mlp_desc *desc)
   if (!desc) return;
   *desc = (tglu_mlp_desc){.size = sizeof *desc};
   tglu_glu_desc_init(&desc->glu);
+}
+
+void tglu_linear_desc_init(tglu_linear_desc *desc)
+{
+  if (desc) *desc = (tglu_linear_desc){.size = sizeof *desc};
 }
