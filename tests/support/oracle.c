@@ -198,48 +198,53 @@ static h_rows centers_of(const tt_reference *h) {
   return rows;
 }
 
-static void down_element(const tt_case *c, const tt_reference *h, const h_rows *rows,
-                         const double *down, int64_t t, double bias, double residual,
-                         tt_reference *r, int64_t at) {
-  const int64_t n = c->n;
-  const double more = fabs(bias) + fabs(residual);
-  const double center = dot(rows->center + t * n, down, n) + bias + residual;
-  const double radius = dot_abs(rows->radius + t * n, down, n);
-  const double absolute = dot_abs(rows->center + t * n, down, n) + radius + more;
-  const double error = radius + sum_error(n, absolute);
-  r->value[at] = dot(h->value + t * n, down, n) + bias + residual;
-  r->low[at] = tt_round(c->dtype, center - error);
-  r->high[at] = tt_round(c->dtype, center + error);
-  r->plain[at] = tt_round(
-      c->dtype, (double)(plain_dot(h->plain + t * n, down, n) + (float)bias +
-                         (float)residual));
-}
-
-static void mlp_reference(const tt_case *c, const tt_operands *o, tt_reference *r) {
-  tt_reference h;
-  glu_reference(c, o, &h);
-  allocate_reference(r, c->m, c->k);
-  h_rows rows = centers_of(&h);
-  double *down = as_doubles(c, o, tt_down_at, c->k, c->n);
-  for (int64_t i = 0; i < c->k; i++) {
+/* O of an MLP (h: its H) or of a linear (h: x as an exact H). */
+static void down_reference(const tt_case *c, const tt_operands *o, const tt_reference *h,
+                           tt_reference *r) {
+  const int64_t n = tt_down_columns(c), columns = tt_out_columns(c);
+  allocate_reference(r, c->m, columns);
+  h_rows rows = centers_of(h);
+  double *down = as_doubles(c, o, tt_down_at, columns, n);
+  for (int64_t i = 0; i < columns; i++) {
     const double bias = tt_down_bias_at(c, o, i);
     for (int64_t t = 0; t < c->m; t++) {
-      down_element(c, &h, &rows, down + i * c->n, t, bias, tt_residual_at(c, o, t, i), r,
-                   t * c->k + i);
+      const double residual = tt_residual_at(c, o, t, i);
+      const double *row = down + i * n, *center = rows.center + t * n;
+      const double radius = dot_abs(rows.radius + t * n, row, n);
+      const double absolute =
+          dot_abs(center, row, n) + radius + fabs(bias) + fabs(residual);
+      const double middle = dot(center, row, n) + bias + residual;
+      const double error = radius + sum_error(n, absolute);
+      const int64_t at = t * columns + i;
+      r->value[at] = dot(h->value + t * n, row, n) + bias + residual;
+      r->low[at] = tt_round(c->dtype, middle - error);
+      r->high[at] = tt_round(c->dtype, middle + error);
+      const float sum = plain_dot(h->plain + t * n, row, n);
+      r->plain[at] = tt_round(c->dtype, (double)(sum + (float)bias + (float)residual));
     }
   }
   free(down);
   free(rows.center);
   free(rows.radius);
-  tt_reference_destroy(&h);
+}
+
+static void exact_reference(const tt_case *c, const tt_operands *o, tt_reference *r) {
+  allocate_reference(r, c->m, c->k);
+  for (int64_t i = 0; i < c->m * c->k; i++) {
+    r->value[i] = tt_x_at(c, o, i / c->k, i % c->k);
+    r->low[i] = r->high[i] = r->plain[i] = r->value[i];
+  }
 }
 
 void tt_reference_create(const tt_case *c, const tt_operands *o, tt_reference *r) {
-  if (c->op == TT_OP_GLU) {
-    glu_reference(c, o, r);
-  } else {
-    mlp_reference(c, o, r);
+  tt_reference h;
+  switch (c->op) {
+    case TT_OP_GLU: glu_reference(c, o, r); return;
+    case TT_OP_MLP: glu_reference(c, o, &h); break;
+    case TT_OP_LINEAR: exact_reference(c, o, &h); break;
   }
+  down_reference(c, o, &h, r);
+  tt_reference_destroy(&h);
 }
 
 void tt_reference_destroy(tt_reference *r) {

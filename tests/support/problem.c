@@ -19,16 +19,21 @@ void tt_case_init(tt_case *c) {
 }
 
 int64_t tt_out_columns(const tt_case *c) {
-  return c->op == TT_OP_GLU ? c->n : c->k;
+  return c->op == TT_OP_MLP ? c->k : c->n;
+}
+
+int64_t tt_down_columns(const tt_case *c) {
+  return c->op == TT_OP_MLP ? c->n : c->k;
 }
 
 int64_t tt_ld_x(const tt_case *c) { return c->k + c->pad_x; }
 int64_t tt_ld_w(const tt_case *c) { return c->k + c->pad_w; }
-int64_t tt_ld_down(const tt_case *c) { return c->n + c->pad_down; }
+int64_t tt_ld_down(const tt_case *c) { return tt_down_columns(c) + c->pad_down; }
 int64_t tt_ld_out(const tt_case *c) { return tt_out_columns(c) + c->pad_out; }
 
 int64_t tt_ld_residual(const tt_case *c) {
-  return c->residual == TT_RESIDUAL_IN_PLACE ? tt_ld_out(c) : c->k + c->pad_residual;
+  return c->residual == TT_RESIDUAL_IN_PLACE ? tt_ld_out(c)
+                                              : tt_out_columns(c) + c->pad_residual;
 }
 
 static bool separate(const tt_case *c) {
@@ -88,34 +93,37 @@ static uint64_t hash_inputs(const tt_operands *o) {
   return hash;
 }
 
+static void create_gate_and_up(const tt_case *c, tt_operands *o) {
+  const int64_t n = c->n, k = c->k, ld = tt_ld_w(c);
+  const double scale = 2 / sqrt((double)k);
+  if (separate(c)) {
+    create_random(c, &o->gate, n, k, ld, c->misalign_w, scale, 2);
+    create_random(c, &o->up, n, k, ld, c->misalign_w, scale, 3);
+    if (c->gate_bias) create_random(c, &o->gate_bias, 1, n, n, c->misalign_w, 1, 4);
+    if (c->up_bias) create_random(c, &o->up_bias, 1, n, n, c->misalign_w, 1, 5);
+  } else {
+    create_random(c, &o->gate_up, 2 * n, k, ld, c->misalign_w, scale, 2);
+    if (c->gate_bias) {
+      create_random(c, &o->gate_up_bias, 1, 2 * n, 2 * n, c->misalign_w, 1, 4);
+    }
+  }
+}
+
+static void create_down(const tt_case *c, tt_operands *o) {
+  const int64_t rows = tt_out_columns(c), columns = tt_down_columns(c);
+  const double scale = columns > 0 ? 0.5 / sqrt((double)columns) : 1;
+  create_random(c, &o->down, rows, columns, tt_ld_down(c), c->misalign_w, scale, 6);
+  if (c->down_bias) create_random(c, &o->down_bias, 1, rows, rows, c->misalign_w, 1, 7);
+  if (c->residual != TT_RESIDUAL_NONE) { /* in place: the master copy */
+    create_random(c, &o->residual, c->m, rows, tt_ld_residual(c), c->misalign_x, 1, 8);
+  }
+}
+
 void tt_operands_create(const tt_case *c, tt_operands *o) {
   memset(o, 0, sizeof *o);
-  const int64_t ldw = tt_ld_w(c);
-  const double weight_scale = 2 / sqrt((double)c->k);
   create_random(c, &o->x, c->m, c->k, tt_ld_x(c), c->misalign_x, 1, 1);
-  if (separate(c)) {
-    create_random(c, &o->gate, c->n, c->k, ldw, c->misalign_w, weight_scale, 2);
-    create_random(c, &o->up, c->n, c->k, ldw, c->misalign_w, weight_scale, 3);
-    if (c->gate_bias) {
-      create_random(c, &o->gate_bias, 1, c->n, c->n, c->misalign_w, 1, 4);
-    }
-    if (c->up_bias) create_random(c, &o->up_bias, 1, c->n, c->n, c->misalign_w, 1, 5);
-  } else {
-    create_random(c, &o->gate_up, 2 * c->n, c->k, ldw, c->misalign_w, weight_scale, 2);
-    if (c->gate_bias) {
-      create_random(c, &o->gate_up_bias, 1, 2 * c->n, 2 * c->n, c->misalign_w, 1, 4);
-    }
-  }
-  if (c->op == TT_OP_MLP) {
-    const double down_scale = c->n > 0 ? 0.5 / sqrt((double)c->n) : 1;
-    create_random(c, &o->down, c->k, c->n, tt_ld_down(c), c->misalign_w, down_scale, 6);
-    if (c->down_bias) {
-      create_random(c, &o->down_bias, 1, c->k, c->k, c->misalign_w, 1, 7);
-    }
-    if (c->residual != TT_RESIDUAL_NONE) { /* in place: the master copy */
-      create_random(c, &o->residual, c->m, c->k, tt_ld_residual(c), c->misalign_x, 1, 8);
-    }
-  }
+  if (c->op != TT_OP_LINEAR) create_gate_and_up(c, o);
+  if (c->op != TT_OP_GLU) create_down(c, o);
   create_matrix(c, &o->out, c->m, tt_out_columns(c), tt_ld_out(c), c->misalign_out);
   tt_reset_out(c, o);
   o->hash = hash_inputs(o);
@@ -243,6 +251,17 @@ void tt_fill_desc(const tt_case *c, const tt_pointers *p, tglu_mlp_desc *desc) {
   }
 }
 
+void tt_fill_linear_desc(const tt_case *c, const tt_pointers *p,
+                         tglu_linear_desc *desc) {
+  tglu_linear_desc_init(desc);
+  desc->in_features = c->k;
+  desc->out_features = c->n;
+  desc->dtype = c->dtype;
+  desc->weight = p->down;
+  desc->ld = stride_argument(c, tt_ld_down(c), c->pad_down);
+  desc->bias = p->down_bias;
+}
+
 void tt_fill_args(const tt_case *c, const tt_pointers *p, tglu_run_args *args) {
   tglu_run_args_init(args);
   args->x = p->x;
@@ -302,13 +321,14 @@ bool tt_operands_intact(const tt_case *c, const tt_operands *o, char *why,
 }
 
 void tt_case_text(const tt_case *c, char *text, size_t bytes) {
+  static const char *const ops[] = {"glu", "mlp", "linear"};
   static const char *const residuals[] = {"none", "apart", "in_place"};
   static const char *const places[] = {"inside", "page_end", "page_start"};
   snprintf(text, bytes,
            "%s %s %s %s(%g,%g,%g) m=%lld n=%lld k=%lld bias=%d%d%d residual=%s "
            "pad x%lld w%lld down%lld out%lld res%lld ld_zero=%d place=%s "
            "misalign x%d w%d out%d seed=%llu",
-           c->op == TT_OP_GLU ? "glu" : "mlp", tglu_dtype_name(c->dtype),
+           ops[c->op], tglu_dtype_name(c->dtype),
            tglu_layout_name(c->layout), tglu_activation_name(c->activation),
            (double)c->alpha, (double)c->limit, (double)c->offset, (long long)c->m,
            (long long)c->n, (long long)c->k, c->gate_bias, c->up_bias, c->down_bias,

@@ -11,7 +11,9 @@
 
 #include "buffer.h"
 
-typedef enum tt_op { TT_OP_GLU = 0, TT_OP_MLP = 1 } tt_op;
+/* A linear uses x [m, k], down as its weight [n, k], down_bias, residual and out
+ * [m, n]; gate and up do not exist. */
+typedef enum tt_op { TT_OP_GLU = 0, TT_OP_MLP = 1, TT_OP_LINEAR = 2 } tt_op;
 
 typedef enum tt_residual {
   TT_RESIDUAL_NONE = 0, TT_RESIDUAL_APART = 1, TT_RESIDUAL_IN_PLACE = 2
@@ -64,7 +66,8 @@ int64_t tt_ld_w(const tt_case *c);
 int64_t tt_ld_down(const tt_case *c);
 int64_t tt_ld_out(const tt_case *c);
 int64_t tt_ld_residual(const tt_case *c);
-int64_t tt_out_columns(const tt_case *c); /* n of a GLU, k of an MLP */
+int64_t tt_out_columns(const tt_case *c);  /* k of an MLP, else n            */
+int64_t tt_down_columns(const tt_case *c); /* of down [tt_out_columns, this] */
 
 /* Values of the operands, whatever the layout. */
 double tt_x_at(const tt_case *c, const tt_operands *o, int64_t token, int64_t i);
@@ -79,6 +82,7 @@ double tt_residual_at(const tt_case *c, const tt_operands *o, int64_t token, int
 /* The library's structs for the case.  A GLU uses desc->glu alone.  Workspace and
  * stream stay as the init functions set them. */
 void tt_fill_desc(const tt_case *c, const tt_pointers *p, tglu_mlp_desc *desc);
+void tt_fill_linear_desc(const tt_case *c, const tt_pointers *p, tglu_linear_desc *desc);
 void tt_fill_args(const tt_case *c, const tt_pointers *p, tglu_run_args *args);
 
 /* Writes the output's poison (or, for a residual in place, the residual) again. */

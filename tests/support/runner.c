@@ -1,6 +1,5 @@
 #include "runner.h"
 
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "number.h"
 
 #if defined(__has_feature)
 #define TT_FEATURE(name) __has_feature(name)
@@ -81,10 +79,14 @@ const char *tt_isa_from_arguments(int argc, char **argv) {
 
 tglu_status tt_object_create(tglu_context *context, const tt_case *c,
                              const tt_pointers *p, tt_object *object) {
+  memset(object, 0, sizeof *object);
+  if (c->op == TT_OP_LINEAR) {
+    tglu_linear_desc linear;
+    tt_fill_linear_desc(c, p, &linear);
+    return tglu_linear_create(context, &linear, &object->linear);
+  }
   tglu_mlp_desc desc;
   tt_fill_desc(c, p, &desc);
-  object->glu = NULL;
-  object->mlp = NULL;
   return c->op == TT_OP_GLU ? tglu_glu_create(context, &desc.glu, &object->glu)
                             : tglu_mlp_create(context, &desc, &object->mlp);
 }
@@ -92,13 +94,20 @@ tglu_status tt_object_create(tglu_context *context, const tt_case *c,
 void tt_object_destroy(tt_object *object) {
   tglu_glu_destroy(object->glu);
   tglu_mlp_destroy(object->mlp);
-  object->glu = NULL;
-  object->mlp = NULL;
+  tglu_linear_destroy(object->linear);
+  memset(object, 0, sizeof *object);
 }
 
 tglu_status tt_object_workspace(const tt_object *object, int64_t tokens, size_t *bytes) {
-  return object->glu != NULL ? tglu_glu_workspace_bytes(object->glu, tokens, bytes)
-                             : tglu_mlp_workspace_bytes(object->mlp, tokens, bytes);
+  if (object->glu != NULL) return tglu_glu_workspace_bytes(object->glu, tokens, bytes);
+  if (object->mlp != NULL) return tglu_mlp_workspace_bytes(object->mlp, tokens, bytes);
+  return tglu_linear_workspace_bytes(object->linear, tokens, bytes);
+}
+
+tglu_status tt_object_run_bare(const tt_object *object, const tglu_run_args *args) {
+  if (object->glu != NULL) return tglu_glu_run(object->glu, args);
+  if (object->mlp != NULL) return tglu_mlp_run(object->mlp, args);
+  return tglu_linear_run(object->linear, args);
 }
 
 static bool failed(char *why, size_t why_bytes, const char *call, tglu_status status) {
@@ -119,8 +128,7 @@ bool tt_object_run(const tt_object *object, const tglu_run_args *args, char *why
     own.workspace = workspace.data;
     own.workspace_bytes = bytes;
   }
-  status = object->glu != NULL ? tglu_glu_run(object->glu, &own)
-                               : tglu_mlp_run(object->mlp, &own);
+  status = tt_object_run_bare(object, &own);
   int64_t offset = 0;
   const bool intact = bytes == 0 || tt_buffer_intact(&workspace, &offset);
   tt_buffer_destroy(&workspace);

@@ -28,12 +28,17 @@ tglu_context *tt_cpu_context(const char *isa, int32_t threads, bool batch_invari
  * TT_EXIT_SKIPPED if it is not to be had, with 2 if the name is wrong. */
 const char *tt_isa_from_arguments(int argc, char **argv);
 
-/* One object of either kind. */
-typedef struct tt_object { tglu_glu *glu; tglu_mlp *mlp; } tt_object;
+/* One object of any kind; the others are NULL. */
+typedef struct tt_object {
+  tglu_glu *glu;
+  tglu_mlp *mlp;
+  tglu_linear *linear;
+} tt_object;
 
 tglu_status tt_object_create(tglu_context *context, const tt_case *c,
                              const tt_pointers *p, tt_object *object);
 void tt_object_destroy(tt_object *object);
+tglu_status tt_object_run_bare(const tt_object *object, const tglu_run_args *args);
 tglu_status tt_object_workspace(const tt_object *object, int64_t tokens, size_t *bytes);
 /* args as tt_fill_args sets them; a workspace, guarded and off by an odd number of
  * bytes, is added and checked.  On failure `why` holds the reason. */
