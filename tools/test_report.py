@@ -19,6 +19,7 @@ CMOCKA = {
     "failed": re.compile(r"^\[  FAILED  \] (\d+) test\(s\)", re.M),
     "skipped": re.compile(r"^\[  SKIPPED \] (\d+) test\(s\)", re.M),
 }
+CMOCKA_SKIP = re.compile(r"\[  SKIPPED \]|\s*\d+ SKIPPED TEST")
 SKIP_REASON = re.compile(r"^.*\bskip(?:ped|s|ping)?\b.*$", re.M | re.I)
 
 
@@ -88,7 +89,7 @@ def main():
                 failures.append(f"{name}: {test}")
             if counts[2]:
                 lines = [line.strip() for line in SKIP_REASON.findall(output)
-                         if not CMOCKA["skipped"].match(line) and not COUNTS.match(line)]
+                         if not CMOCKA_SKIP.match(line) and not COUNTS.match(line)]
                 for line in dict.fromkeys(lines[:20] or [f"{test}: no reason given"]):
                     reasons[line[:160]] = reasons.get(line[:160], 0) + 1
     if reasons:
