@@ -1,0 +1,159 @@
+/* Kernel-1, `gate_first`: H = act(X Wg^T) * (X Wu^T), grid over [M, N] tiles.  The gate
+ * tile is accumulated over all of K; its activation is applied in fp32 on the
+ * accumulator registers while the TMA loads of the up tile are in flight; the up tile
+ * is accumulated into registers of its own; product and store come in the epilogue.
+ * (Jangda et al. 2026, "ping-pong overlap".)
+ *
+ * Both halves stay in fp32 until the one rounding, so a thread holds two accumulators,
+ * and the tile is as large as 96 + 96 registers allow.  The consumer warpgroups share
+ * each weight tile; they drift apart by up to the depth of the ring, so that one's
+ * activation runs beside the other's wgmma.  X is read twice.
+ *
+ *   CTA, 384 threads             128 x 192, 5 stages
+ *   warpgroup 0  producer        one thread: TMA A, gate, then A, up -> full[s]  regs  40
+ *   warpgroup 1  consumer        rows  0-63:  m64n192 gate, act, m64n192 up      regs 232
+ *   warpgroup 2  consumer        rows 64-127: same
+ *   stage                        A 16 KB + B 24 KB
+ *
+ * Assumptions: those of paired.cuh. */
+#include <cuda_fp16.h>
+
+#include "epilogue.cuh"
+#include "launch.h"
+#include "mainloop.cuh"
+#include "pipeline.cuh"
+#include "ptx.cuh"
+#include "smem_layout.h"
+#include "tile_order.h"
+#include "wgmma.cuh"
+
+#define TILE_N ROW_TILE_N
+#define BLOCKS (ROW_TILE_M / 128) /* m64 blocks of one consumer warpgroup */
+#define A_BYTES (ROW_TILE_M * TGLU_TILE_K * 2)
+#define STAGE_BYTES (A_BYTES + TILE_N * TGLU_TILE_K * 2)
+
+static_assert(ROW_TILE_M % 128 == 0, "whole m64 blocks");
+static_assert(ROW_TILE_M <= 256 && TILE_N <= 256 && TILE_N % 16 == 0, "one TMA box, one wgmma");
+static_assert(BLOCKS * TILE_N <= 192, "more than 192 accumulators spill");
+static_assert(tglu_smem_bytes(ROW_TILE_M, TILE_N, TILE_N, ROW_STAGES) <= 232448, "227 KB");
+static_assert((2 * ROW_STAGES) * 8 <= TGLU_SMEM_BARRIER_BYTES, "room for the barriers");
+
+enum { BARRIER_WARPGROUP = 1 /* and 2 */ };
+
+TGLU_DEVICE void produce(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
+                         int32_t first, int32_t step) {
+  const int32_t tiles = p.tile_rows * p.tile_columns;
+  ring_position at = {0, 0};
+  dependency_wait();
+  dependents_launch();
+  for (int32_t index = first; index < tiles; index += step) {
+    const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
+    const int32_t m = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M;
+    const int32_t n = tile.column * TILE_N;
+    for (int half = 0; half < 2; half++) {
+      const tglu_tensor_map *weights = half == 0 ? &p.gate : &p.up;
+      for (int32_t k = 0; k < p.k; k += TGLU_TILE_K) {
+        const uint32_t full = smem.full + 8 * at.stage;
+        const uint32_t a = smem.ring + at.stage * STAGE_BYTES;
+        mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
+        mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+        tma_load_2d(a, &p.x, full, k, m);
+        load_weights<TILE_N, ROW_CLUSTER_M>(weights, a + A_BYTES, full, k, n, rank);
+        ring_advance<ROW_STAGES>(at);
+      }
+    }
+  }
+}
+
+/* Bias and activation on one block's gate accumulators, in place. */
+template <bool Short>
+TGLU_DEVICE void activate_gate(const tglu_glu_launch &p, int32_t column, int thread,
+                               float (&gate)[TILE_N / 2]) {
+#pragma unroll
+  for (int i = 0; i < TILE_N / 2; i += 8) {
+    float g[8];
+#pragma unroll
+    for (int j = 0; j < 8; j++) g[j] = gate[i + j];
+    if (Short) {
+      for (int j = 0; j < 8; j++) g[j] = silu(g[j]);
+    } else {
+      add_bias<8>(g, p.gate_bias, p.bias_stride, column + 2 * i + 2 * (thread % 4), p.n);
+      gate_factor<8>(p, g);
+    }
+#pragma unroll
+    for (int j = 0; j < 8; j++) gate[i + j] = g[j];
+  }
+}
+
+TGLU_DEVICE void consume(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
+                         int32_t first, int32_t step, int warpgroup, int thread) {
+  const int32_t tiles = p.tile_rows * p.tile_columns;
+  const int32_t row_offset = warpgroup * (64 * BLOCKS);
+  const uint32_t a_offset = row_offset * TGLU_TILE_K * 2;
+  float gate[BLOCKS][TILE_N / 2], up[BLOCKS][TILE_N / 2];
+  epilogue_place place;
+  place.staging = smem.staging + warpgroup * tglu_staging_bytes(TILE_N);
+  place.barrier = BARRIER_WARPGROUP + warpgroup;
+  place.thread = thread;
+  ring_position at = {0, 0};
+  dependency_wait();
+  for (int32_t index = first; index < tiles; index += step) {
+    const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
+    place.column = tile.column * TILE_N;
+    mainloop<BLOCKS, TILE_N, A_BYTES, STAGE_BYTES>(p.k, smem, at, a_offset, thread, gate);
+    wgmma_wait<0>();
+    ring_release_last(smem, at, thread);
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) {
+      wgmma_pin(gate[b]);
+      if (short_epilogue(p)) {
+        activate_gate<true>(p, place.column, thread, gate[b]);
+      } else {
+        activate_gate<false>(p, place.column, thread, gate[b]);
+      }
+    }
+    mainloop<BLOCKS, TILE_N, A_BYTES, STAGE_BYTES>(p.k, smem, at, a_offset, thread, up);
+    wgmma_wait<0>();
+    ring_release_last(smem, at, thread);
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) {
+      wgmma_pin(up[b]);
+      place.row = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M + row_offset + 64 * b;
+      epilogue_store<TILE_N, true>(p, place, gate[b], up[b]);
+    }
+  }
+  if (thread == 0) tma_store_wait();
+}
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+    ROW_NAME(const __grid_constant__ tglu_glu_launch p) {
+  extern __shared__ uint8_t dynamic[];
+  const smem_map smem = smem_map_of<ROW_TILE_M, TILE_N, TILE_N, ROW_STAGES>(dynamic);
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
+  const uint32_t rank = ROW_CLUSTER_M == 1 ? 0 : cluster_rank();
+  const int32_t first = ROW_CLUSTER_M == 1 ? blockIdx.x : cluster_id();
+  const int32_t step = ROW_CLUSTER_M == 1 ? gridDim.x : cluster_count();
+
+  if (threadIdx.x == 0) {
+    prefetch_tensor_map(&p.x);
+    prefetch_tensor_map(&p.gate);
+    prefetch_tensor_map(&p.up);
+    prefetch_tensor_map(&p.out);
+    ring_init<ROW_STAGES>(smem, 2 * ROW_CLUSTER_M);
+  }
+  if (ROW_CLUSTER_M == 1) {
+    __syncthreads();
+  } else {
+    cluster_sync();
+  }
+
+  if (warpgroup == 0) {
+    registers_decrease<40>();
+    if (threadIdx.x == 0) produce(p, smem, rank, first, step);
+  } else {
+    registers_increase<232>();
+    consume(p, smem, rank, first, step, warpgroup - 1, threadIdx.x % 128);
+  }
+  /* A CTA may not leave while another still arrives at its barriers. */
+  if (ROW_CLUSTER_M > 1) cluster_sync();
+}

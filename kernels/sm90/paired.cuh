@@ -1,0 +1,148 @@
+/* Kernel-2, `paired`: H = act(X Wg^T) * (X Wu^T) as one GEMM whose tile holds gate
+ * and up side by side.  Two TMA boxes put NO gate rows and the matching NO up rows
+ * next to each other in shared memory; one wgmma of width 2 NO takes both as B, and a
+ * thread's accumulators d[i] and d[i + NO/2] are the gate and the up of one output.
+ * (Jangda et al. 2026, "interleaving"; here without interleaved weights.)
+ *
+ * paired_pingpong: the consumer warpgroups take turns, each with a tile of its own, so
+ * one's epilogue hides behind the other's mainloop; best for small K.
+ * paired_coop: both share a tile twice as high; the epilogue's arithmetic overlaps the
+ * asynchronous stores of the tile before; less operand traffic, best for large K.
+ *
+ *   CTA, 384 threads             pingpong 128 x 96, 5 stages     coop 128 x 128, 4 stages
+ *   warpgroup 0  producer        one thread: TMA A, B -> full[s]                 regs  40
+ *   warpgroup 1  consumer        tiles 0, 2, ...: 2 x m64n192    rows  0-63: m64n256
+ *   warpgroup 2  consumer        tiles 1, 3, ...: 2 x m64n192    rows 64-127     regs 232
+ *   stage                        A 16 KB + B 24 KB               A 16 KB + B 32 KB
+ *   accumulators per thread      192                             128
+ *
+ * Assumptions: the tensor maps of launch.h; grid of whole clusters; tile counts in
+ * `p`; everything outside M, N, K reads as zero and is clipped by the stores. */
+#include <cuda_fp16.h>
+
+#include "epilogue.cuh"
+#include "launch.h"
+#include "mainloop.cuh"
+#include "pipeline.cuh"
+#include "ptx.cuh"
+#include "smem_layout.h"
+#include "tile_order.h"
+#include "wgmma.cuh"
+
+#define TILE_N ROW_TILE_N
+#define B_ROWS (2 * TILE_N)
+#define TILES_AT_ONCE (ROW_SCHEDULE_PINGPONG ? 2 : 1)
+/* m64 blocks of one consumer warpgroup */
+#define BLOCKS (ROW_SCHEDULE_PINGPONG ? ROW_TILE_M / 64 : ROW_TILE_M / 128)
+#define A_BYTES (ROW_TILE_M * TGLU_TILE_K * 2)
+#define STAGE_BYTES (A_BYTES + B_ROWS * TGLU_TILE_K * 2)
+
+static_assert(ROW_TILE_M % (ROW_SCHEDULE_PINGPONG ? 64 : 128) == 0, "whole m64 blocks");
+static_assert(ROW_TILE_M <= 256 && TILE_N <= 128 && TILE_N % 8 == 0, "one TMA box, one wgmma");
+static_assert(BLOCKS * TILE_N <= 192, "more than 192 accumulators spill");
+static_assert(tglu_smem_bytes(ROW_TILE_M, TILE_N, B_ROWS, ROW_STAGES) <= 232448, "227 KB");
+static_assert((2 * ROW_STAGES) * 8 <= TGLU_SMEM_BARRIER_BYTES, "room for the barriers");
+
+enum { BARRIER_TURN = 1 /* and 2 */, BARRIER_WARPGROUP = 3 /* and 4 */ };
+
+/* One thread loads every tile of this cluster in turn, K-block by K-block. */
+TGLU_DEVICE void produce(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
+                         int32_t first, int32_t step) {
+  const int32_t tiles = p.tile_rows * p.tile_columns;
+  ring_position at = {0, 0};
+  dependency_wait();
+  dependents_launch();
+  for (int32_t index = first; index < tiles; index += step) {
+    const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
+    const int32_t m = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M;
+    const int32_t n = tile.column * TILE_N;
+    for (int32_t k = 0; k < p.k; k += TGLU_TILE_K) {
+      const uint32_t full = smem.full + 8 * at.stage;
+      const uint32_t a = smem.ring + at.stage * STAGE_BYTES, b = a + A_BYTES;
+      mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
+      mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+      tma_load_2d(a, &p.x, full, k, m);
+      load_weights<TILE_N, ROW_CLUSTER_M>(&p.gate, b, full, k, n, rank);
+      load_weights<TILE_N, ROW_CLUSTER_M>(&p.up, b + TILE_N * TGLU_TILE_K * 2, full, k, n, rank);
+      ring_advance<ROW_STAGES>(at);
+    }
+  }
+}
+
+TGLU_DEVICE void consume(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
+                         int32_t first, int32_t step, int warpgroup, int thread) {
+  const int32_t tiles = p.tile_rows * p.tile_columns;
+  const int32_t row_offset = ROW_SCHEDULE_PINGPONG ? 0 : warpgroup * (64 * BLOCKS);
+  float acc[BLOCKS][TILE_N];
+  epilogue_place place;
+  place.staging = smem.staging + warpgroup * tglu_staging_bytes(TILE_N);
+  place.barrier = BARRIER_WARPGROUP + warpgroup;
+  place.thread = thread;
+  ring_position at = {0, 0};
+#if ROW_SCHEDULE_PINGPONG
+  const int32_t k_blocks = (p.k + TGLU_TILE_K - 1) / TGLU_TILE_K;
+  if (warpgroup == 1) {
+    named_barrier_arrive(BARRIER_TURN + 0, 256);
+    ring_skip<ROW_STAGES>(at, k_blocks);
+  }
+  first += warpgroup * step;
+#endif
+  dependency_wait();
+  for (int32_t index = first; index < tiles; index += TILES_AT_ONCE * step) {
+    const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
+#if ROW_SCHEDULE_PINGPONG
+    named_barrier_sync(BARRIER_TURN + warpgroup, 256);
+#endif
+    mainloop<BLOCKS, B_ROWS, A_BYTES, STAGE_BYTES>(p.k, smem, at, row_offset * TGLU_TILE_K * 2,
+                                                   thread, acc);
+#if ROW_SCHEDULE_PINGPONG
+    if (index + step < tiles) named_barrier_arrive(BARRIER_TURN + (warpgroup ^ 1), 256);
+#endif
+    wgmma_wait<0>();
+    ring_release_last(smem, at, thread);
+#if ROW_SCHEDULE_PINGPONG
+    ring_skip<ROW_STAGES>(at, k_blocks);
+#endif
+    place.column = tile.column * TILE_N;
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) {
+      wgmma_pin(acc[b]);
+      place.row = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M + row_offset + 64 * b;
+      epilogue_store<TILE_N, false>(p, place, acc[b], acc[b] + TILE_N / 2);
+    }
+  }
+  if (thread == 0) tma_store_wait();
+}
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+    ROW_NAME(const __grid_constant__ tglu_glu_launch p) {
+  extern __shared__ uint8_t dynamic[];
+  const smem_map smem = smem_map_of<ROW_TILE_M, TILE_N, B_ROWS, ROW_STAGES>(dynamic);
+  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
+  const uint32_t rank = ROW_CLUSTER_M == 1 ? 0 : cluster_rank();
+  const int32_t first = ROW_CLUSTER_M == 1 ? blockIdx.x : cluster_id();
+  const int32_t step = ROW_CLUSTER_M == 1 ? gridDim.x : cluster_count();
+
+  if (threadIdx.x == 0) {
+    prefetch_tensor_map(&p.x);
+    prefetch_tensor_map(&p.gate);
+    prefetch_tensor_map(&p.up);
+    prefetch_tensor_map(&p.out);
+    ring_init<ROW_STAGES>(smem, (ROW_SCHEDULE_PINGPONG ? 1 : 2) * ROW_CLUSTER_M);
+  }
+  if (ROW_CLUSTER_M == 1) {
+    __syncthreads();
+  } else {
+    cluster_sync();
+  }
+
+  if (warpgroup == 0) {
+    registers_decrease<40>();
+    if (threadIdx.x == 0) produce(p, smem, rank, first, step);
+  } else {
+    registers_increase<232>();
+    consume(p, smem, rank, first, step, warpgroup - 1, threadIdx.x % 128);
+  }
+  /* A CTA may not leave while another still arrives at its barriers. */
+  if (ROW_CLUSTER_M > 1) cluster_sync();
+}
