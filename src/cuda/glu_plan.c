@@ -1,0 +1,352 @@
+/* Creation and launch of a GLU on the CUDA backend. */
+#include "cuda/glu_plan.h"
+
+#include <string.h>
+
+#include "../kernels/sm90/smem_layout.h"
+
+enum { INVARIANT_TOKENS = 4096 }; /* batch-invariant objects are planned for this many */
+
+_Static_assert(sizeof(tglu_tensor_map) == sizeof(tglu__CUtensorMap), "one tensor map");
+
+static size_t plan_bytes(void) {
+  return sizeof(tglu__cuda_plan) + (size_t)tglu__row_total * sizeof(tglu__cuda_entry);
+}
+
+/* ---- tensor maps ---- */
+
+/* rows x columns elements of 16 bits, row stride ld elements, a multiple of 8 unless
+ * there is one row. */
+static tglu__CUresult encode(const tglu__driver *driver, tglu_tensor_map *map,
+                             tglu_dtype dtype, const void *pointer, int64_t rows,
+                             int64_t columns, int64_t ld, int32_t box_rows,
+                             int32_t box_columns, int32_t swizzle) {
+  uint64_t dims[2] = {(uint64_t)columns, (uint64_t)rows};
+  uint64_t strides[1] = {2 * (uint64_t)(rows == 1 ? (columns + 7) / 8 * 8 : ld)};
+  uint32_t box[2] = {(uint32_t)box_columns, (uint32_t)box_rows};
+  uint32_t element_strides[2] = {1, 1};
+  int32_t type = dtype == TGLU_DTYPE_BF16 ? TGLU__CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                          : TGLU__CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  return driver->tensor_map_encode_tiled(
+    (tglu__CUtensorMap *)map, type, 2, (void *)(uintptr_t)pointer, dims, strides, box,
+    element_strides, TGLU__CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+    TGLU__CU_TENSOR_MAP_L2_PROMOTION_L2_256B, TGLU__CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+static tglu_status encode_weights(const tglu__driver *driver, const tglu__row *row,
+                                  const tglu__problem *p, tglu_glu_launch *record) {
+  const struct {
+    tglu_tensor_map *map;
+    const void *pointer;
+    const char *what;
+  } weights[] = {{&record->gate, p->gate, "gate: cuTensorMapEncodeTiled"},
+                 {&record->up, p->up, "up: cuTensorMapEncodeTiled"}};
+  for (int i = 0; i < 2; ++i) {
+    tglu__CUresult result =
+      encode(driver, weights[i].map, p->dtype, weights[i].pointer, p->n, p->k, p->ld,
+             row->tile_n / row->cluster_m, TGLU_TILE_K, TGLU__CU_TENSOR_MAP_SWIZZLE_128B);
+    if (result != TGLU__CUDA_SUCCESS)
+      return tglu__driver_fail(driver, result, weights[i].what);
+  }
+  return TGLU_OK;
+}
+
+static int32_t box_swizzle(int32_t box_columns) {
+  switch (box_columns) {
+    case 64: return TGLU__CU_TENSOR_MAP_SWIZZLE_128B;
+    case 32: return TGLU__CU_TENSOR_MAP_SWIZZLE_64B;
+    case 16: return TGLU__CU_TENSOR_MAP_SWIZZLE_32B;
+    default: return TGLU__CU_TENSOR_MAP_SWIZZLE_NONE;
+  }
+}
+
+/* ---- creation ---- */
+
+static tglu_status fill_entry(tglu_context *context, int32_t row, tglu__cuda_plan *plan) {
+  tglu__cuda *cuda = context->state;
+  const tglu__problem *p = &plan->problem;
+  tglu__cuda_entry *entry = &plan->entries[row];
+  if (entry->function != NULL) return TGLU_OK;
+  tglu__cuda_kernel kernel;
+  tglu_status status = tglu__cuda_load(cuda, row, &kernel);
+  if (status != TGLU_OK) return status;
+  entry->record = (tglu_glu_launch){
+    .n = (int32_t)p->n,
+    .k = (int32_t)p->k,
+    .activation = (int32_t)p->activation,
+    .flags = context->options.stable_weights ? TGLU_LAUNCH_STABLE_WEIGHTS : 0,
+    .alpha = p->alpha,
+    .limit = p->limit,
+    .offset = p->offset,
+    .gate_bias = p->gate_bias,
+    .up_bias = p->up_bias,
+    .bias_stride = p->bias_stride,
+    .gate_pointer = p->gate,
+    .up_pointer = p->up,
+    .ldw = p->ld,
+  };
+  if (tglu__rows[row].loader == tglu__loader_tma) {
+    status = encode_weights(&cuda->driver, &tglu__rows[row], p, &entry->record);
+    if (status != TGLU_OK) return status;
+  }
+  entry->clusters = kernel.clusters;
+  entry->function = kernel.function;
+  return TGLU_OK;
+}
+
+int64_t tglu__cuda_planned_tokens(const tglu_context *context, int32_t bucket) {
+  if (context->options.batch_invariant) return INVARIANT_TOKENS;
+  int64_t tokens = tglu__bucket_tokens(bucket);
+  return tokens > INT32_MAX ? INT32_MAX : tokens;
+}
+
+static int16_t choose_row(const tglu__cuda *cuda, const tglu__problem *problem,
+                          const tglu__call_facts *facts) {
+  tglu__choice choice;
+  if (cuda->forced_row >= 0) {
+    const tglu__row *row = &tglu__rows[cuda->forced_row];
+    bool valid = tglu__row_valid(row, problem, facts, &cuda->facts, NULL);
+    return (int16_t)(valid ? cuda->forced_row : -1);
+  }
+  tglu__plan_choose(problem, facts, &cuda->facts, &choice, NULL);
+  return (int16_t)choice.row;
+}
+
+static tglu_status fill_buckets(tglu_context *context, tglu__cuda_plan *plan) {
+  const tglu__cuda *cuda = context->state;
+  bool served = false;
+  for (int32_t b = 0; b < TGLU__BUCKETS; ++b) {
+    tglu__call_facts facts = {.tokens = tglu__cuda_planned_tokens(context, b)};
+    plan->general[b] = choose_row(cuda, &plan->problem, &facts);
+    facts.x_aligned = true;
+    plan->aligned[b] = choose_row(cuda, &plan->problem, &facts);
+    int16_t rows[2] = {plan->aligned[b], plan->general[b]};
+    for (int i = 0; i < 2; ++i) {
+      if (rows[i] < 0) continue;
+      served = true;
+      tglu_status status = fill_entry(context, rows[i], plan);
+      if (status != TGLU_OK) return status;
+    }
+  }
+  if (served) return TGLU_OK;
+  tglu__call_facts facts = {.tokens = 1, .x_aligned = true};
+  return tglu__cuda_refuse(cuda, &plan->problem, &facts);
+}
+
+static tglu_status check_pointers(const tglu__cuda *cuda, const tglu__problem *p) {
+  bool separate = p->layout == TGLU_LAYOUT_SEPARATE;
+  const struct {
+    const char *name, *merged;
+    const void *pointer;
+  } operands[] = {{"gate", "gate_up", p->gate},
+                  {"up", "gate_up", p->up},
+                  {"gate_bias", "gate_up_bias", p->gate_bias},
+                  {"up_bias", "gate_up_bias", p->up_bias}};
+  for (size_t i = 0; i < sizeof operands / sizeof operands[0]; ++i) {
+    tglu_status status = tglu__cuda_check_memory(
+      cuda, separate ? operands[i].name : operands[i].merged, operands[i].pointer);
+    if (status != TGLU_OK) return status;
+  }
+  return TGLU_OK;
+}
+
+static tglu_status create(tglu_context *context, const tglu__problem *problem,
+                          tglu__cuda_plan *plan) {
+  const tglu__cuda *cuda = context->state;
+  memset(plan, 0, plan_bytes());
+  plan->problem = *problem;
+  tglu__cuda_scope scope;
+  tglu_status status = tglu__cuda_enter_slow(cuda, &scope);
+  if (status != TGLU_OK) return status;
+  status = check_pointers(cuda, problem);
+  if (status == TGLU_OK) status = fill_buckets(context, plan);
+  tglu__cuda_leave_slow(cuda, &scope);
+  return status;
+}
+
+tglu_status tglu__cuda_plan_create(tglu_context *context, const tglu__problem *problem,
+                                   void **out) {
+  if (problem->has_down)
+    return tglu__fail(TGLU_ERR_UNSUPPORTED, "down: the cuda backend has no kernel for the "
+                      "down projection");
+  if (problem->dtype == TGLU_DTYPE_F32)
+    return tglu__fail(TGLU_ERR_UNSUPPORTED, "dtype: f32 is served by the cpu backend only");
+  tglu__cuda_plan *plan = tglu__alloc(context, plan_bytes(), _Alignof(tglu__cuda_plan));
+  if (plan == NULL)
+    return tglu__fail(TGLU_ERR_OUT_OF_MEMORY, "object: %zu bytes could not be allocated",
+                      plan_bytes());
+  tglu_status status = create(context, problem, plan);
+  if (status != TGLU_OK) {
+    tglu__cuda_plan_destroy(context, plan);
+    return status;
+  }
+  *out = plan;
+  return TGLU_OK;
+}
+
+void tglu__cuda_plan_destroy(tglu_context *context, void *plan) {
+  tglu__free(context, plan, plan_bytes());
+}
+
+/* ---- which row ---- */
+
+tglu__call_facts tglu__cuda_call_facts(const tglu__problem *problem, const tglu__call *call) {
+  (void)problem;
+  const int64_t map_limit = (int64_t)1 << 39; /* strides of maps are below 2^40 bytes */
+  return (tglu__call_facts){
+    .tokens = call->tokens,
+    .x_aligned = tglu__matrix_aligned(call->x, call->tokens, call->ldx) &&
+                 (call->tokens == 1 || call->ldx < map_limit)};
+}
+
+int32_t tglu__cuda_select(const tglu__cuda_plan *plan, const tglu__call_facts *facts) {
+  if (facts->tokens > INT32_MAX) return -1;
+  int32_t bucket = tglu__bucket_of(facts->tokens);
+  return facts->x_aligned ? plan->aligned[bucket] : plan->general[bucket];
+}
+
+/* The argument that keeps the rows from serving a call whose sizes fit. */
+static const char *culprit(const tglu__problem *p, const tglu__call_facts *facts) {
+  bool separate = p->layout == TGLU_LAYOUT_SEPARATE;
+  if ((uintptr_t)p->gate % 16 != 0) return separate ? "gate" : "gate_up";
+  if (p->n > 1 && p->ld % 8 != 0) return "ld";
+  if ((uintptr_t)p->up % 16 != 0) return separate ? "up" : "gate_up";
+  if (!facts->x_aligned) return "x";
+  if (p->n > INT32_MAX) return "intermediate";
+  if (p->k > INT32_MAX - TGLU__ROW_THREADS) return "hidden";
+  if (facts->tokens > INT32_MAX) return "tokens";
+  return "sm_limit";
+}
+
+tglu_status tglu__cuda_refuse(const tglu__cuda *cuda, const tglu__problem *problem,
+                              const tglu__call_facts *facts) {
+  const char *why = NULL;
+  if (cuda->forced_row >= 0) {
+    const tglu__row *row = &tglu__rows[cuda->forced_row];
+    tglu__row_valid(row, problem, facts, &cuda->facts, &why);
+    return tglu__fail(TGLU_ERR_UNSUPPORTED, "row: %s, which is forced, %s", row->name,
+                      why != NULL ? why : "cannot serve this call");
+  }
+  bool dtype_served = false;
+  const char *reason = NULL;
+  for (int32_t i = 0; i < tglu__row_total; ++i) {
+    if (tglu__rows[i].dtype != problem->dtype) continue;
+    dtype_served = true;
+    tglu__row_valid(&tglu__rows[i], problem, facts, &cuda->facts, &why);
+    if (reason == NULL) reason = why;
+  }
+  if (!dtype_served)
+    return tglu__fail(TGLU_ERR_UNSUPPORTED, "dtype: the cuda backend has no kernel row for "
+                      "%s", tglu_dtype_name(problem->dtype));
+  return tglu__fail(TGLU_ERR_UNSUPPORTED, "%s: no kernel row serves this: each %s",
+                    culprit(problem, facts), reason != NULL ? reason : "is too small");
+}
+
+const char *tglu__cuda_direct_store(const tglu__problem *problem, const tglu__call *call) {
+  if (problem->n % 8 != 0) return "intermediate is not a multiple of 8";
+  if ((uintptr_t)call->out % 16 != 0) return "out is not on 16 bytes";
+  if (call->tokens == 1) return NULL;
+  if (call->ldo % 8 != 0) return "ldo is not a multiple of 8";
+  if (call->ldo >= (int64_t)1 << 39) return "ldo is 2^39 or more";
+  return NULL;
+}
+
+/* ---- run ---- */
+
+/* Fills the record's call part. */
+static tglu_status fill_record(const tglu__driver *driver, const tglu__problem *p,
+                               const tglu__row *row, const tglu__call *call,
+                               const tglu__choice *choice, tglu_glu_launch *record) {
+  record->m = (int32_t)call->tokens;
+  record->tile_rows = choice->tile_rows;
+  record->tile_columns = choice->tile_columns;
+  record->group = choice->group;
+  record->x_pointer = call->x;
+  record->ldx = call->ldx;
+  record->out_pointer = call->out;
+  record->ldo = call->ldo;
+  if (row->loader == tglu__loader_tma) {
+    tglu__CUresult result = encode(driver, &record->x, p->dtype, call->x, call->tokens, p->k,
+                                   call->ldx, row->tile_m, TGLU_TILE_K,
+                                   TGLU__CU_TENSOR_MAP_SWIZZLE_128B);
+    if (result != TGLU__CUDA_SUCCESS)
+      return tglu__driver_fail(driver, result, "x: cuTensorMapEncodeTiled");
+  }
+  if (tglu__cuda_direct_store(p, call) != NULL) {
+    record->flags |= TGLU_LAUNCH_DIRECT_STORE;
+    record->out = record->x; /* prefetched by the kernel, so it must be a map */
+    return TGLU_OK;
+  }
+  int32_t box_columns = tglu_out_box_columns(row->tile_n);
+  tglu__CUresult result = encode(driver, &record->out, p->dtype, call->out, call->tokens,
+                                 p->n, call->ldo, 64, box_columns, box_swizzle(box_columns));
+  if (result != TGLU__CUDA_SUCCESS)
+    return tglu__driver_fail(driver, result, "out: cuTensorMapEncodeTiled");
+  return TGLU_OK;
+}
+
+static tglu_status launch(const tglu_context *context, const tglu__cuda_entry *entry,
+                          const tglu__choice *choice, void *stream, tglu_glu_launch *record) {
+  const tglu__cuda *cuda = context->state;
+  const tglu__row *row = &tglu__rows[choice->row];
+  tglu__CUlaunchAttribute attributes[2];
+  uint32_t count = 0;
+  if (row->cluster_m > 1) {
+    attributes[count].id = TGLU__CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attributes[count].value.clusterDim.x = (uint32_t)row->cluster_m;
+    attributes[count].value.clusterDim.y = 1;
+    attributes[count++].value.clusterDim.z = 1;
+  }
+  if (context->options.pdl) {
+    attributes[count].id = TGLU__CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attributes[count++].value.programmaticStreamSerializationAllowed = 1;
+  }
+  int32_t clusters = choice->clusters < entry->clusters ? choice->clusters : entry->clusters;
+  tglu__CUlaunchConfig config = {.gridDimX = (uint32_t)(clusters * row->cluster_m),
+                                 .gridDimY = 1,
+                                 .gridDimZ = 1,
+                                 .blockDimX = TGLU__ROW_THREADS,
+                                 .blockDimY = 1,
+                                 .blockDimZ = 1,
+                                 .sharedMemBytes = (uint32_t)choice->smem_bytes,
+                                 .hStream = stream,
+                                 .attrs = attributes,
+                                 .numAttrs = count};
+  void *parameters[] = {record};
+  bool pushed;
+  tglu_status status = tglu__cuda_enter(cuda, &pushed);
+  if (status != TGLU_OK) return status;
+  tglu__CUresult result =
+    cuda->driver.launch_kernel_ex(&config, entry->function, parameters, NULL);
+  tglu__cuda_leave(cuda, pushed);
+  if (result == TGLU__CUDA_SUCCESS) return TGLU_OK;
+  return tglu__driver_fail(&cuda->driver, result, "stream: cuLaunchKernelEx");
+}
+
+tglu_status tglu__cuda_run(const tglu_context *context, const void *planned,
+                           const tglu__call *call) {
+  const tglu__cuda *cuda = context->state;
+  const tglu__cuda_plan *plan = planned;
+  const tglu__problem *p = &plan->problem;
+  if (cuda->fork_count != tglu__fork_count()) {
+    bool pushed;
+    return tglu__cuda_enter(cuda, &pushed);
+  }
+  /* One device: a wrong pointer can only be host memory.  Several: mixing is easy. */
+  if (cuda->device_total > 1) {
+    tglu_status status = tglu__cuda_check_memory(cuda, "x", call->x);
+    if (status == TGLU_OK) status = tglu__cuda_check_memory(cuda, "out", call->out);
+    if (status != TGLU_OK) return status;
+  }
+  tglu__call_facts facts = tglu__cuda_call_facts(p, call);
+  int32_t row = tglu__cuda_select(plan, &facts);
+  if (row < 0) return tglu__cuda_refuse(cuda, p, &facts);
+  const tglu__cuda_entry *entry = &plan->entries[row];
+  tglu__choice choice;
+  tglu__plan_launch(row, p, call->tokens, &cuda->facts, &choice);
+  tglu_glu_launch record = entry->record;
+  tglu_status status =
+    fill_record(&cuda->driver, p, &tglu__rows[row], call, &choice, &record);
+  if (status != TGLU_OK) return status;
+  return launch(context, entry, &choice, call->stream, &record);
+}

@@ -1,0 +1,68 @@
+/* Which kernel row serves a problem on a device, and with which launch.  All pure:
+ * no globals but the rows table, no environment, no allocation. */
+#ifndef TGLU_PLAN_CHOOSE_H
+#define TGLU_PLAN_CHOOSE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "internal.h"
+#include "plan/rows.h"
+
+enum { TGLU__MAX_CLUSTER = 8 };
+
+/* What the planner knows of a device, after the context's SM limit. */
+typedef struct tglu__device_facts {
+  int32_t sm_count;
+  int32_t smem_bytes;                      /* most dynamic shared memory a block */
+  int32_t clusters[TGLU__MAX_CLUSTER + 1]; /* [c]: clusters of c such CTAs that can
+                                              be resident at once; 0: none       */
+} tglu__device_facts;
+
+/* What a call adds to the problem. */
+typedef struct tglu__call_facts {
+  int64_t tokens;
+  bool x_aligned; /* x on 16 bytes, ldx a multiple of 8 (or one token) */
+} tglu__call_facts;
+
+/* A row and its launch. */
+typedef struct tglu__choice {
+  int32_t row;          /* index into tglu__rows                               */
+  int32_t tile_rows, tile_columns, group; /* as in tglu_glu_launch            */
+  int32_t clusters;     /* grid = clusters * cluster_m CTAs                    */
+  int32_t waves;        /* most tiles that one cluster walks                   */
+  int32_t smem_bytes;
+  double predicted_us;
+} tglu__choice;
+
+/* 16-byte pointer and stride a multiple of 8 elements, which does not count where
+ * there is one row. */
+bool tglu__matrix_aligned(const void *pointer, int64_t rows, int64_t ld);
+
+/* THE predicate: whether the row can serve this problem and call on this device.
+ * If not and why is not NULL, *why is a static clause: "needs ...". */
+bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
+                     const tglu__call_facts *call, const tglu__device_facts *device,
+                     const char **why);
+
+/* The launch of one valid row; predicted_us is left 0. */
+void tglu__plan_launch(int32_t row, const tglu__problem *problem, int64_t tokens,
+                       const tglu__device_facts *device, tglu__choice *choice);
+
+/* Predicted time of a launch, in microseconds (cost.c). */
+double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *problem,
+                          int64_t tokens);
+
+/* The valid row with the least predicted time; of equals the first in the table.
+ * False if no row is valid.  runner_up may be NULL; its row is -1 if there is none. */
+bool tglu__plan_choose(const tglu__problem *problem, const tglu__call_facts *call,
+                       const tglu__device_facts *device, tglu__choice *choice,
+                       tglu__choice *runner_up);
+
+/* Buckets of token counts: steps of 16 up to 1024, then 8 an octave up to 2^31.
+ * A bucket is planned at its largest count. */
+enum { TGLU__BUCKETS = 64 + 21 * 8 };
+int32_t tglu__bucket_of(int64_t tokens);         /* 1 <= tokens <= 2^31 */
+int64_t tglu__bucket_tokens(int32_t bucket);     /* largest count of the bucket */
+
+#endif /* TGLU_PLAN_CHOOSE_H */

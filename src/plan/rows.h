@@ -1,0 +1,56 @@
+/* The table of GPU kernel rows, from kernels/sm90/rows.def, and their cubins. */
+#ifndef TGLU_PLAN_ROWS_H
+#define TGLU_PLAN_ROWS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tileglu/tileglu.h>
+
+/* Code of one row: a cubin of size bytes, or NULL if it was built without nvcc.
+ * hash: 16 hex digits over the row's sources and its line (kernels/rows.py). */
+typedef struct tglu__cubin {
+  const char *hash;
+  const void *code;
+  size_t size;
+} tglu__cubin;
+
+typedef enum tglu__schedule {
+  tglu__schedule_paired_pingpong,
+  tglu__schedule_paired_coop,
+  tglu__schedule_gate_first
+} tglu__schedule;
+
+typedef enum tglu__loader {
+  tglu__loader_tma,    /* 16-byte pointers, strides a multiple of 8 elements */
+  tglu__loader_general /* any address at a multiple of the element, any stride */
+} tglu__loader;
+
+typedef struct tglu__row {
+  const char *name;          /* of the row and of its kernel                    */
+  const char *op;            /* "glu"                                           */
+  const char *schedule_name;
+  tglu_dtype dtype;
+  tglu__schedule schedule;
+  int32_t tile_m, tile_n;    /* output tile of one unit of work                 */
+  int32_t stages;
+  int32_t cluster_m;         /* CTAs of a cluster, side by side along tokens    */
+  tglu__loader loader;
+  const tglu__cubin *cubin;
+} tglu__row;
+
+enum { TGLU__ROW_THREADS = 384 }; /* a producer and two consumer warpgroups */
+
+extern const tglu__row tglu__rows[];
+extern const int32_t tglu__row_total;
+
+/* Index of the row of that name, -1 if there is none. */
+int32_t tglu__row_find(const char *name);
+
+/* Rows of the weights' tile in shared memory per unit: 2 * tile_n, or tile_n for
+ * gate_first, which holds one of gate and up at a time. */
+int32_t tglu__row_b_rows(const tglu__row *row);
+/* Dynamic shared memory of a launch. */
+int32_t tglu__row_smem_bytes(const tglu__row *row);
+
+#endif /* TGLU_PLAN_ROWS_H */
