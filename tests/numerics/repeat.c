@@ -18,8 +18,8 @@ static void medium_case(tt_case *c, tt_op op, tglu_dtype dtype) {
   c->op = op;
   c->dtype = dtype;
   c->layout = TGLU_LAYOUT_INTERLEAVED;
-  c->m = 21;
-  c->n = 77;
+  c->m = 13;
+  c->n = 45;
   c->k = 150;
   c->gate_bias = c->up_bias = c->down_bias = true;
   if (op != TT_OP_GLU) c->residual = TT_RESIDUAL_APART;
@@ -36,7 +36,7 @@ static void run_bytes(tglu_context *context, const tt_case *c, tt_operands *o,
 
 static void fifty_runs(void **state) {
   (void)state;
-  for (int threads = 1; threads <= 3; threads++) {
+  for (int threads = 1; threads <= 2; threads++) {
     tglu_context *context = tt_cpu_context(isa, threads, false);
     for (int i = 0; i < 9; i++) {
       tt_case c;
@@ -81,11 +81,11 @@ static void run_rows(tglu_context *context, const tt_case *c, tt_operands *o,
 }
 
 static void check_invariance(tt_op op, tglu_dtype dtype, int64_t n, int64_t k) {
-  static const int64_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 17, 33, 64, 90};
+  static const int64_t counts[] = {1, 2, 3, 4, 5, 7, 8, 17, 33, 65};
   tt_case c;
   tt_operands o;
   medium_case(&c, op, dtype);
-  c.m = 90;
+  c.m = 65;
   c.n = n;
   c.k = k;
   tt_operands_create(&c, &o);
@@ -93,7 +93,7 @@ static void check_invariance(tt_op op, tglu_dtype dtype, int64_t n, int64_t k) {
   tglu_context *context = tt_cpu_context(isa, 1, true);
   run_bytes(context, &c, &o, expected);
   tglu_context_destroy(context);
-  for (int threads = 1; threads <= 4; threads++) {
+  for (int threads = 1; threads <= 3; threads += 2) {
     context = tt_cpu_context(isa, threads, true);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
       tt_reset_out(&c, &o);
@@ -116,14 +116,14 @@ static void check_invariance(tt_op op, tglu_dtype dtype, int64_t n, int64_t k) {
 static void batch_invariant_tokens(void **state) {
   (void)state;
   for (int i = 0; i < 9; i++) {
-    check_invariance((tt_op)(i / 3), dtypes[i % 3], 77, 150);
-    check_invariance((tt_op)(i / 3), dtypes[i % 3], 24, 1100);
+    check_invariance((tt_op)(i / 3), dtypes[i % 3], 45, 150);
+    check_invariance((tt_op)(i / 3), dtypes[i % 3], 19, 1100);
   }
 }
 
 /* ---- many threads ---- */
 
-enum { CALLERS = 6, ROUNDS = 25 };
+enum { CALLERS = 5, ROUNDS = 16 };
 
 typedef struct caller {
   tglu_context *context;    /* to make an object of its own, or ...            */
@@ -175,7 +175,7 @@ static void run_callers(tt_op op, tglu_dtype dtype, bool shared, bool apart) {
     caller *self = &callers[i];
     medium_case(&self->c, op, dtype);
     if (!shared) self->c.m = 1 + 5 * i; /* each its own shape */
-    if (!shared) self->c.n = 40 + 7 * i;
+    if (!shared) self->c.n = 21 + 7 * i;
     tt_operands_create(&self->c, &self->operands);
     self->expected = malloc(self->operands.out.bytes);
     run_bytes(context, &self->c, &self->operands, self->expected);

@@ -181,36 +181,35 @@ bool tt_check_case(tglu_context *context, const tt_case *c, tt_report *report, c
 /* ---- crashes and children ---- */
 
 static char announced[TT_WHY_BYTES + 64];
-static struct sigaction previous_segv, previous_bus, previous_ill;
+
+enum { FAULTS = 3 };
+static const int faults[FAULTS] = {SIGSEGV, SIGBUS, SIGILL};
+static struct sigaction previous[FAULTS];
 
 static void on_fault(int number) {
+  (void)number;
   if (announced[0] != '\0') {
     const ssize_t written = write(STDERR_FILENO, announced, strlen(announced));
     (void)written;
   }
   /* The faulting instruction runs again, now under the former handler. */
-  sigaction(SIGSEGV, &previous_segv, NULL);
-  sigaction(SIGBUS, &previous_bus, NULL);
-  sigaction(SIGILL, &previous_ill, NULL);
-  (void)number;
+  for (int i = 0; i < FAULTS; i++) sigaction(faults[i], &previous[i], NULL);
 }
 
 void tt_announce(const char *text) {
-  static bool installed = false;
-  if (!installed) {
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = on_fault;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGSEGV, &action, &previous_segv);
-    sigaction(SIGBUS, &action, &previous_bus);
-    sigaction(SIGILL, &action, &previous_ill);
-    installed = true;
-  }
   if (text == NULL) {
     announced[0] = '\0';
-  } else {
-    snprintf(announced, sizeof announced, "\nfault while running: %s\n", text);
+    return;
+  }
+  snprintf(announced, sizeof announced, "\nfault while running: %s\n", text);
+  struct sigaction action;
+  memset(&action, 0, sizeof action);
+  action.sa_handler = on_fault;
+  sigemptyset(&action.sa_mask);
+  for (int i = 0; i < FAULTS; i++) { /* the test runner sets its own for each test */
+    struct sigaction found;
+    sigaction(faults[i], &action, &found);
+    if (found.sa_handler != on_fault) previous[i] = found;
   }
 }
 
@@ -219,6 +218,10 @@ bool tt_in_child(int (*body)(void *user), void *user, unsigned seconds, char *wh
   fflush(NULL);
   const pid_t child = fork();
   if (child == 0) {
+    for (int i = 0; i < FAULTS; i++) {
+      if (!tt_under_asan() && !tt_under_tsan()) signal(faults[i], SIG_DFL);
+    }
+    signal(SIGABRT, SIG_DFL);
     alarm(seconds);
     const int code = body(user);
     fflush(NULL);
