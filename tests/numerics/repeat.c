@@ -169,7 +169,7 @@ static void *caller_main(void *user) {
  * binds the weights of callers[0]. */
 static void run_callers(tt_op op, tglu_dtype dtype, bool shared, bool apart) {
   static caller callers[CALLERS];
-  tglu_context *context = tt_cpu_context(isa, 3, false);
+  tglu_context *context = tt_cpu_context(isa, 2, false);
   tt_object object = {0};
   for (int i = 0; i < CALLERS; i++) {
     caller *self = &callers[i];
