@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SKIPPED_FOLDERS = {".git", ".venv", ".cache", "build", "dist", "results", "__pycache__"}
+SKIPPED_FOLDERS = {".git", ".venv", ".cache", "dist", "results", "__pycache__"}
 C_LIKE = {".c", ".h", ".cu", ".cuh", ".def", ".cc", ".cpp"}
 TEXT = C_LIKE | {".py", ".sh", ".txt", ".cmake", ".md"}
 MAX_LINES, MAX_COLUMNS = 700, 100
@@ -41,6 +41,8 @@ def code_only(text):
 def files():
     for path in sorted(ROOT.rglob("*")):
         relative = path.relative_to(ROOT)
+        if relative.parts[0].startswith("build"):
+            continue
         if path.is_file() and not SKIPPED_FOLDERS.intersection(relative.parts) and (
                 path.suffix in TEXT or path.name in ("Makefile", "CMakeLists.txt")):
             yield path, relative.as_posix()
