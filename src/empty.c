@@ -2,6 +2,7 @@
  * No kernel row serves it; host memory only. */
 #include "internal.h"
 
+#include <fenv.h>
 #include <string.h>
 
 static float f16_to_f32(uint16_t half)
@@ -90,6 +91,9 @@ static void store(tglu_dtype dtype, void *base, int64_t index, float value)
 void tglu__empty_mlp_run(const tglu__problem *problem, const tglu__call *call)
 {
   const tglu_dtype dtype = problem->dtype;
+  fenv_t environment; /* the caller's rounding mode must not show, as in the kernels */
+  fegetenv(&environment);
+  fesetenv(FE_DFL_ENV);
   for (int64_t row = 0; row < call->tokens; row++)
     for (int64_t column = 0; column < problem->k; column++) {
       float sum = 0.0f;
@@ -97,4 +101,5 @@ void tglu__empty_mlp_run(const tglu__problem *problem, const tglu__call *call)
       if (call->residual) sum += load(dtype, call->residual, row * call->ldr + column);
       store(dtype, call->out, row * call->ldo + column, sum);
     }
+  fesetenv(&environment);
 }
