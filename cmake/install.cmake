@@ -13,7 +13,7 @@ endif()
 install(EXPORT tileglu-targets NAMESPACE tileglu:: DESTINATION ${package_dir})
 
 configure_package_config_file(cmake/tileglu-config.cmake.in tileglu-config.cmake
-  INSTALL_DESTINATION ${package_dir})
+  INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_INCLUDEDIR)
 write_basic_package_version_file(tileglu-config-version.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tileglu-config.cmake
