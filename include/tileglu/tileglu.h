@@ -65,7 +65,9 @@
  * Numbers.  Products accumulate in fp32.  Activation and product are computed in
  * fp32 on the fp32 accumulators and rounded once to the object's type (nearest
  * even).  In an MLP, H is rounded once to the object's type; an fp16 H beyond
- * 65504 becomes +-inf.  The same call repeated gives the same bits.
+ * 65504 becomes +-inf.  NaN in gate or up gives NaN, also through min and clamp; a
+ * gate of -inf gives the activation's limit, 0.  The same call repeated gives the
+ * same bits, whatever the caller's floating-point environment, which is kept.
  */
 #ifndef TILEGLU_TILEGLU_H
 #define TILEGLU_TILEGLU_H
@@ -285,7 +287,8 @@ typedef struct tglu_glu tglu_glu;
 typedef struct tglu_glu_desc {
   size_t size;
   int64_t hidden;             /* K >= 1                                          */
-  int64_t intermediate;       /* N >= 0; with 0 run succeeds and writes nothing  */
+  int64_t intermediate;       /* N >= 0; with 0 a GLU's run writes nothing, an
+                                 MLP's writes down_bias + residual (or 0)        */
   tglu_dtype dtype;           /* of X, weights, biases, residual and output      */
   tglu_activation activation; /* required                                        */
   float alpha;                /* swigluoai only (else refused unless default):   */
