@@ -45,25 +45,52 @@ static_assert((2 * ROW_STAGES) * 8 <= TGLU_SMEM_BARRIER_BYTES, "room for the bar
 
 enum { BARRIER_TURN = 1 /* and 2 */, BARRIER_WARPGROUP = 3 /* and 4 */ };
 
+/* Both weight boxes of one stage. */
+TGLU_DEVICE void load_stage_weights(const tglu_glu_launch &p, uint32_t b, uint32_t full, int32_t k,
+                                    int32_t n, uint32_t rank) {
+  load_weights<TILE_N, ROW_CLUSTER_M>(&p.gate, b, full, k, n, rank);
+  load_weights<TILE_N, ROW_CLUSTER_M>(&p.up, b + TILE_N * TGLU_TILE_K * 2, full, k, n, rank);
+}
+
+/* Under TGLU_LAUNCH_STABLE_WEIGHTS: fills the weights' part of the first tile's first
+ * stages before the dependency on the kernel before is over.  Returns how many. */
+TGLU_DEVICE int32_t preload_weights(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
+                                    int32_t first) {
+  if (!(p.flags & TGLU_LAUNCH_STABLE_WEIGHTS)) return 0;
+  const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
+  int32_t stage = 0;
+  for (; stage < ROW_STAGES && stage * TGLU_TILE_K < p.k; stage++) {
+    const uint32_t full = smem.full + 8 * stage;
+    mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+    load_stage_weights(p, smem.ring + stage * STAGE_BYTES + A_BYTES, full, stage * TGLU_TILE_K,
+                       tile.column * TILE_N, rank);
+  }
+  return stage;
+}
+
 /* One thread loads every tile of this cluster in turn, K-block by K-block. */
 TGLU_DEVICE void produce(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
                          int32_t first, int32_t step) {
   const int32_t tiles = p.tile_rows * p.tile_columns;
   ring_position at = {0, 0};
+  int32_t preloaded = preload_weights(p, smem, rank, first);
   dependency_wait();
   dependents_launch();
   for (int32_t index = first; index < tiles; index += step) {
     const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
     const int32_t m = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M;
-    const int32_t n = tile.column * TILE_N;
     for (int32_t k = 0; k < p.k; k += TGLU_TILE_K) {
       const uint32_t full = smem.full + 8 * at.stage;
-      const uint32_t a = smem.ring + at.stage * STAGE_BYTES, b = a + A_BYTES;
-      mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
-      mbarrier_arrive_expect_tx(full, STAGE_BYTES);
-      tma_load_2d(a, &p.x, full, k, m);
-      load_weights<TILE_N, ROW_CLUSTER_M>(&p.gate, b, full, k, n, rank);
-      load_weights<TILE_N, ROW_CLUSTER_M>(&p.up, b + TILE_N * TGLU_TILE_K * 2, full, k, n, rank);
+      const uint32_t a = smem.ring + at.stage * STAGE_BYTES;
+      if (preloaded > 0) {
+        preloaded--;
+        tma_load_2d(a, &p.x, full, k, m);
+      } else {
+        mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
+        mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+        tma_load_2d(a, &p.x, full, k, m);
+        load_stage_weights(p, a + A_BYTES, full, k, tile.column * TILE_N, rank);
+      }
       ring_advance<ROW_STAGES>(at);
     }
   }
