@@ -15,11 +15,13 @@ SCHEDULE_FILES = {
     "paired_pingpong": "paired.cuh",
     "paired_coop": "paired.cuh",
     "gate_first": "gate_first.cuh",
+    "paired_general": "paired_general.cuh",
 }
 SCHEDULE_MACROS = {
     "paired_pingpong": "ROW_SCHEDULE_PINGPONG",
     "paired_coop": "ROW_SCHEDULE_COOP",
     "gate_first": "ROW_SCHEDULE_GATE_FIRST",
+    "paired_general": "ROW_SCHEDULE_GENERAL",
 }
 DTYPES = ("bf16", "f16")
 LOADERS = ("tma", "general")
@@ -39,9 +41,8 @@ class Row(NamedTuple):
     @property
     def name(self):
         """Name of the row and of its kernel; src/plan/rows.c builds the same."""
-        suffix = "" if self.loader == "tma" else "_" + self.loader
         return (f"{self.op}_{self.dtype}_sm90_{self.schedule}_{self.tile_m}x{self.tile_n}"
-                f"_s{self.stages}_c{self.cluster_m}{suffix}")
+                f"_s{self.stages}_c{self.cluster_m}")
 
     @property
     def line(self):

@@ -87,6 +87,7 @@ static void say_path(text *to, const tglu__row *row, const tglu__problem *proble
         why != NULL ? why : "");
   }
   why = tglu__cuda_direct_store(problem, call);
+  if (row->loader == tglu__loader_general) why = "the general loader permutes its rows";
   say(to, "stores: %s%s\n", why != NULL ? "direct, the slower path: " : "tma",
       why != NULL ? why : "");
 }
@@ -97,7 +98,7 @@ size_t tglu__cuda_explain(const tglu_context *context, const void *planned,
   const tglu__cuda_plan *plan = planned;
   const tglu__problem *problem = &plan->problem;
   text to = {buffer, bytes, 0};
-  tglu__call_facts facts = tglu__cuda_call_facts(problem, call);
+  tglu__call_facts facts = tglu__cuda_call_facts(call);
   int32_t index = tglu__cuda_select(plan, &facts);
   if (index < 0) {
     tglu__cuda_refuse(cuda, problem, &facts);
@@ -133,7 +134,8 @@ void tglu__cuda_plan_info(const tglu_context *context, const void *planned, int6
                           tglu_plan_info *info) {
   const tglu__cuda *cuda = context->state;
   const tglu__cuda_plan *plan = planned;
-  tglu__call_facts facts = {.tokens = tokens, .x_aligned = true};
+  tglu__call_facts facts = {.tokens = tokens, .x_aligned = true,
+                            .x_reachable = true};
   int32_t row = tglu__cuda_select(plan, &facts);
   if (row < 0) return;
   tglu__choice choice;

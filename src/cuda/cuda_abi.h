@@ -45,7 +45,8 @@ enum { TGLU__CU_MEMORYTYPE_HOST = 1, TGLU__CU_MEMORYTYPE_DEVICE = 2 };
 /* CUstreamCaptureMode */
 enum { TGLU__CU_STREAM_CAPTURE_MODE_GLOBAL = 0, TGLU__CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
 
-/* CUtensorMap: 128 opaque bytes on 64. */
+/* CUtensorMap: 128 opaque bytes.  The calls and the hardware want them on 64, cuda.h
+ * aligns its own type to more. */
 typedef struct tglu__CUtensorMap {
   _Alignas(64) uint64_t opaque[16];
 } tglu__CUtensorMap;
@@ -75,6 +76,7 @@ enum {
 };
 typedef union tglu__CUlaunchAttributeValue {
   char pad[64];
+  uint64_t alignment; /* other members are pointers */
   struct {
     uint32_t x, y, z;
   } clusterDim;
@@ -83,7 +85,7 @@ typedef union tglu__CUlaunchAttributeValue {
 typedef struct tglu__CUlaunchAttribute {
   uint32_t id;
   char pad[4];
-  _Alignas(8) tglu__CUlaunchAttributeValue value;
+  tglu__CUlaunchAttributeValue value;
 } tglu__CUlaunchAttribute;
 
 typedef struct tglu__CUlaunchConfig {

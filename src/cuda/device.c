@@ -16,12 +16,16 @@ static size_t state_bytes(void) {
 
 /* ---- entering and leaving ---- */
 
+tglu_status tglu__cuda_check_fork(void) {
+  if (tglu__fork_count() == 0) return TGLU_OK;
+  return tglu__fail(TGLU_ERR_FORKED, "context: CUDA was in use before this process was "
+                    "forked; fork before the first CUDA context, or start a new program");
+}
+
 tglu_status tglu__cuda_enter(const tglu__cuda *cuda, bool *pushed) {
   *pushed = false;
-  if (tglu__fork_count() != cuda->fork_count) {
-    return tglu__fail(TGLU_ERR_FORKED, "context: CUDA was in use before this process was "
-                      "forked; create contexts in the child of a parent without one");
-  }
+  tglu_status status = tglu__cuda_check_fork();
+  if (status != TGLU_OK) return status;
   tglu__CUcontext current = NULL;
   tglu__CUresult result = cuda->driver.ctx_get_current(&current);
   if (result != TGLU__CUDA_SUCCESS)
@@ -267,7 +271,7 @@ static tglu_status open_device(tglu__cuda *cuda, const tglu_context_options *opt
 }
 
 tglu_status tglu__cuda_open(tglu_context *context, void **state) {
-  tglu_status status = tglu__fork_watch();
+  tglu_status status = tglu__cuda_check_fork();
   if (status != TGLU_OK) return status;
   const tglu_context_options *options = &context->options;
   tglu__cuda *cuda = tglu__alloc(context, state_bytes(), _Alignof(tglu__cuda));
@@ -276,7 +280,6 @@ tglu_status tglu__cuda_open(tglu_context *context, void **state) {
                       state_bytes());
   memset(cuda, 0, state_bytes());
   pthread_mutex_init(&cuda->lock, NULL);
-  cuda->fork_count = tglu__fork_count();
   cuda->forced_row = options->row != NULL ? tglu__row_find(options->row) : -1;
   status = tglu__driver_open(options->cuda_library, &cuda->driver);
   if (status == TGLU_OK) status = open_device(cuda, options);
@@ -295,7 +298,7 @@ tglu_status tglu__cuda_open(tglu_context *context, void **state) {
 /* In a forked child only memory is freed: the driver is the parent's. */
 void tglu__cuda_close(tglu_context *context, void *state) {
   tglu__cuda *cuda = state;
-  bool ours = tglu__fork_count() == cuda->fork_count;
+  bool ours = tglu__fork_count() == 0;
   tglu__cuda_scope scope;
   if (ours && cuda->primary != NULL) {
     if (tglu__cuda_enter_slow(cuda, &scope) == TGLU_OK) {

@@ -16,7 +16,6 @@ typedef struct tglu__cuda_kernel {
 
 typedef struct tglu__cuda {
   tglu__driver driver;
-  uint32_t fork_count;       /* tglu__fork_count() at creation                  */
   int32_t ordinal, device_total;
   tglu__CUdevice device;
   tglu__CUcontext primary;   /* retained                                        */
@@ -30,8 +29,11 @@ typedef struct tglu__cuda {
 tglu_status tglu__cuda_open(tglu_context *context, void **state);
 void tglu__cuda_close(tglu_context *context, void *state);
 
+/* TGLU_ERR_FORKED in a child of the process that started the driver. */
+tglu_status tglu__cuda_check_fork(void);
+
 /* Makes the primary context current; leave undoes that, so the caller's is as it
- * was.  TGLU_ERR_FORKED in a child of the process that opened the context. */
+ * was.  Checks for forks. */
 tglu_status tglu__cuda_enter(const tglu__cuda *cuda, bool *pushed);
 void tglu__cuda_leave(const tglu__cuda *cuda, bool pushed);
 

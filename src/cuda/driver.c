@@ -8,6 +8,28 @@ enum { OLDEST_DRIVER = 12000 }; /* the first with tensor maps and cuLaunchKernel
 
 static const char default_file[] = "libcuda.so.1";
 
+/* ---- forks ---- */
+
+static _Atomic uint32_t forks;
+static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
+static int watch_result;
+
+static void count_fork(void) { atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed); }
+
+static void watch(void) { watch_result = pthread_atfork(NULL, NULL, count_fork); }
+
+static tglu_status watch_forks(void) {
+  pthread_once(&watch_once, watch);
+  if (watch_result == 0) return TGLU_OK;
+  return tglu__fail(TGLU_ERR_OUT_OF_MEMORY, "context: no memory to watch for forks");
+}
+
+uint32_t tglu__fork_count(void) {
+  return atomic_load_explicit(&forks, memory_order_relaxed);
+}
+
+/* ---- the library ---- */
+
 /* RTLD_NODELETE: a driver that has run keeps threads and handlers, so closing it may
  * only drop a reference. */
 static tglu_status open_file(const char *file, tglu__driver *driver) {
@@ -50,6 +72,8 @@ static tglu_status start(const char *file, tglu__driver *driver) {
     tglu__driver_fail(driver, result, "cuda_library: cuInit");
     return TGLU_ERR_NO_DRIVER;
   }
+  tglu_status status = watch_forks();
+  if (status != TGLU_OK) return status;
   result = driver->driver_get_version(&driver->version);
   if (result != TGLU__CUDA_SUCCESS) {
     tglu__driver_fail(driver, result, "cuda_library: cuDriverGetVersion");
@@ -89,24 +113,4 @@ tglu_status tglu__driver_fail(const tglu__driver *driver, tglu__CUresult result,
   return tglu__fail(status, "%s failed with %s (%d): %s", what,
                     name != NULL ? name : "an unknown error", (int)result,
                     text != NULL ? text : "no text");
-}
-
-/* ---- forks ---- */
-
-static _Atomic uint32_t forks;
-static pthread_once_t watch_once = PTHREAD_ONCE_INIT;
-static int watch_result;
-
-static void count_fork(void) { atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed); }
-
-static void watch(void) { watch_result = pthread_atfork(NULL, NULL, count_fork); }
-
-tglu_status tglu__fork_watch(void) {
-  pthread_once(&watch_once, watch);
-  if (watch_result == 0) return TGLU_OK;
-  return tglu__fail(TGLU_ERR_OUT_OF_MEMORY, "context: no memory to watch for forks");
-}
-
-uint32_t tglu__fork_count(void) {
-  return atomic_load_explicit(&forks, memory_order_relaxed);
 }

@@ -66,10 +66,8 @@ void tglu__driver_close(tglu__driver *driver);
 tglu_status tglu__driver_fail(const tglu__driver *driver, tglu__CUresult result,
                               const char *what);
 
-/* Forks of this process since the first CUDA context, counted in the child: a
- * context remembers the value at its creation and is dead where it differs.  watch
- * starts the counting; called before the driver is. */
-tglu_status tglu__fork_watch(void);
+/* Forks of this process since tglu__driver_open first started a driver, counted in
+ * the child.  Not 0: the driver is the parent's, and CUDA is closed to this process. */
 uint32_t tglu__fork_count(void);
 
 #endif /* TGLU_CUDA_DRIVER_H */

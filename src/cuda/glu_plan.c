@@ -15,36 +15,84 @@ static size_t plan_bytes(void) {
 
 /* ---- tensor maps ---- */
 
-/* rows x columns elements of 16 bits, row stride ld elements, a multiple of 8 unless
- * there is one row. */
+/* A matrix of 16-bit elements as one map sees it. */
+typedef struct view {
+  uintptr_t address;     /* on 16 bytes                                         */
+  int64_t rows, columns;
+  int64_t stride;        /* elements, a multiple of 8                           */
+} view;
+
 static tglu__CUresult encode(const tglu__driver *driver, tglu_tensor_map *map,
-                             tglu_dtype dtype, const void *pointer, int64_t rows,
-                             int64_t columns, int64_t ld, int32_t box_rows,
+                             tglu_dtype dtype, const view *v, int32_t box_rows,
                              int32_t box_columns, int32_t swizzle) {
-  uint64_t dims[2] = {(uint64_t)columns, (uint64_t)rows};
-  uint64_t strides[1] = {2 * (uint64_t)(rows == 1 ? (columns + 7) / 8 * 8 : ld)};
+  uint64_t dims[2] = {(uint64_t)v->columns, (uint64_t)v->rows};
+  uint64_t strides[1] = {2 * (uint64_t)v->stride};
   uint32_t box[2] = {(uint32_t)box_columns, (uint32_t)box_rows};
   uint32_t element_strides[2] = {1, 1};
   int32_t type = dtype == TGLU_DTYPE_BF16 ? TGLU__CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                           : TGLU__CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   return driver->tensor_map_encode_tiled(
-    (tglu__CUtensorMap *)map, type, 2, (void *)(uintptr_t)pointer, dims, strides, box,
+    (tglu__CUtensorMap *)map, type, 2, (void *)v->address, dims, strides, box,
     element_strides, TGLU__CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
     TGLU__CU_TENSOR_MAP_L2_PROMOTION_L2_256B, TGLU__CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
+/* An aligned matrix.  One row has no stride that counts, so it gets one that does. */
+static view whole(const void *pointer, int64_t rows, int64_t columns, int64_t ld) {
+  return (view){(uintptr_t)pointer, rows, columns, rows == 1 ? (columns + 7) / 8 * 8 : ld};
+}
+
+/* Residue classes of rows that the general loader needs for this operand (launch.h). */
+static int32_t classes_of(const void *pointer, int64_t rows, int64_t ld) {
+  if (rows == 1) return 1;
+  int32_t classes = ld % 8 == 0 ? 1 : ld % 4 == 0 ? 2 : ld % 2 == 0 ? 4 : 8;
+  return classes == 1 && (uintptr_t)pointer % 16 != 0 ? 2 : classes;
+}
+
+/* The maps and shifts of one operand's classes; rows_of_tile of its rows a tile. */
+static tglu__CUresult encode_classes(const tglu__driver *driver, tglu_dtype dtype,
+                                     const void *pointer, int64_t rows, int64_t columns,
+                                     int64_t ld, int32_t classes, int32_t rows_of_tile,
+                                     tglu_tensor_map *maps, int32_t *shifts) {
+  for (int32_t s = 0; s < classes; ++s) {
+    maps[s] = maps[0]; /* of a class without rows: any valid one */
+    if (s >= rows) continue;
+    uintptr_t start = (uintptr_t)pointer + 2 * (uint64_t)s * (uint64_t)ld;
+    shifts[s] = (int32_t)(start % 16 / 2);
+    view v = {start - start % 16, (rows - s - 1) / classes + 1, columns + shifts[s],
+              rows == 1 ? (columns + shifts[s] + 7) / 8 * 8 : classes * ld};
+    tglu__CUresult result = encode(driver, &maps[s], dtype, &v, rows_of_tile / classes,
+                                   TGLU_TILE_K, TGLU__CU_TENSOR_MAP_SWIZZLE_128B);
+    if (result != TGLU__CUDA_SUCCESS) return result;
+  }
+  return TGLU__CUDA_SUCCESS;
+}
+
 static tglu_status encode_weights(const tglu__driver *driver, const tglu__row *row,
-                                  const tglu__problem *p, tglu_glu_launch *record) {
+                                  const tglu__problem *p, tglu_glu_general_launch *record) {
+  int32_t classes_gate = classes_of(p->gate, p->n, p->ld);
+  int32_t classes_up = classes_of(p->up, p->n, p->ld);
+  record->w_classes = classes_gate > classes_up ? classes_gate : classes_up;
   const struct {
-    tglu_tensor_map *map;
     const void *pointer;
+    tglu_tensor_map *map, *maps;
+    int32_t *shifts;
     const char *what;
-  } weights[] = {{&record->gate, p->gate, "gate: cuTensorMapEncodeTiled"},
-                 {&record->up, p->up, "up: cuTensorMapEncodeTiled"}};
+  } weights[] = {{p->gate, &record->base.gate, record->gate, record->gate_shift,
+                  "gate: cuTensorMapEncodeTiled"},
+                 {p->up, &record->base.up, record->up, record->up_shift,
+                  "up: cuTensorMapEncodeTiled"}};
   for (int i = 0; i < 2; ++i) {
-    tglu__CUresult result =
-      encode(driver, weights[i].map, p->dtype, weights[i].pointer, p->n, p->k, p->ld,
-             row->tile_n / row->cluster_m, TGLU_TILE_K, TGLU__CU_TENSOR_MAP_SWIZZLE_128B);
+    tglu__CUresult result;
+    if (row->loader == tglu__loader_tma) {
+      view v = whole(weights[i].pointer, p->n, p->k, p->ld);
+      result = encode(driver, weights[i].map, p->dtype, &v, row->tile_n / row->cluster_m,
+                      TGLU_TILE_K, TGLU__CU_TENSOR_MAP_SWIZZLE_128B);
+    } else {
+      result = encode_classes(driver, p->dtype, weights[i].pointer, p->n, p->k, p->ld,
+                              record->w_classes, row->tile_n, weights[i].maps,
+                              weights[i].shifts);
+    }
     if (result != TGLU__CUDA_SUCCESS)
       return tglu__driver_fail(driver, result, weights[i].what);
   }
@@ -70,7 +118,7 @@ static tglu_status fill_entry(tglu_context *context, int32_t row, tglu__cuda_pla
   tglu__cuda_kernel kernel;
   tglu_status status = tglu__cuda_load(cuda, row, &kernel);
   if (status != TGLU_OK) return status;
-  entry->record = (tglu_glu_launch){
+  entry->record.base = (tglu_glu_launch){
     .n = (int32_t)p->n,
     .k = (int32_t)p->k,
     .activation = (int32_t)p->activation,
@@ -81,14 +129,9 @@ static tglu_status fill_entry(tglu_context *context, int32_t row, tglu__cuda_pla
     .gate_bias = p->gate_bias,
     .up_bias = p->up_bias,
     .bias_stride = p->bias_stride,
-    .gate_pointer = p->gate,
-    .up_pointer = p->up,
-    .ldw = p->ld,
   };
-  if (tglu__rows[row].loader == tglu__loader_tma) {
-    status = encode_weights(&cuda->driver, &tglu__rows[row], p, &entry->record);
-    if (status != TGLU_OK) return status;
-  }
+  status = encode_weights(&cuda->driver, &tglu__rows[row], p, &entry->record);
+  if (status != TGLU_OK) return status;
   entry->clusters = kernel.clusters;
   entry->function = kernel.function;
   return TGLU_OK;
@@ -116,7 +159,8 @@ static tglu_status fill_buckets(tglu_context *context, tglu__cuda_plan *plan) {
   const tglu__cuda *cuda = context->state;
   bool served = false;
   for (int32_t b = 0; b < TGLU__BUCKETS; ++b) {
-    tglu__call_facts facts = {.tokens = tglu__cuda_planned_tokens(context, b)};
+    tglu__call_facts facts = {.tokens = tglu__cuda_planned_tokens(context, b),
+                              .x_reachable = true};
     plan->general[b] = choose_row(cuda, &plan->problem, &facts);
     facts.x_aligned = true;
     plan->aligned[b] = choose_row(cuda, &plan->problem, &facts);
@@ -129,7 +173,7 @@ static tglu_status fill_buckets(tglu_context *context, tglu__cuda_plan *plan) {
     }
   }
   if (served) return TGLU_OK;
-  tglu__call_facts facts = {.tokens = 1, .x_aligned = true};
+  tglu__call_facts facts = {.tokens = 1, .x_aligned = true, .x_reachable = true};
   return tglu__cuda_refuse(cuda, &plan->problem, &facts);
 }
 
@@ -190,17 +234,16 @@ void tglu__cuda_plan_destroy(tglu_context *context, void *plan) {
 
 /* ---- which row ---- */
 
-tglu__call_facts tglu__cuda_call_facts(const tglu__problem *problem, const tglu__call *call) {
-  (void)problem;
-  const int64_t map_limit = (int64_t)1 << 39; /* strides of maps are below 2^40 bytes */
+tglu__call_facts tglu__cuda_call_facts(const tglu__call *call) {
   return (tglu__call_facts){
     .tokens = call->tokens,
-    .x_aligned = tglu__matrix_aligned(call->x, call->tokens, call->ldx) &&
-                 (call->tokens == 1 || call->ldx < map_limit)};
+    .x_aligned = tglu__matrix_aligned(call->x, call->tokens, call->ldx),
+    .x_reachable = tglu__matrix_reachable(call->tokens, call->ldx)};
 }
 
 int32_t tglu__cuda_select(const tglu__cuda_plan *plan, const tglu__call_facts *facts) {
   if (facts->tokens > INT32_MAX) return -1;
+  if (!facts->x_aligned && !facts->x_reachable) return -1;
   int32_t bucket = tglu__bucket_of(facts->tokens);
   return facts->x_aligned ? plan->aligned[bucket] : plan->general[bucket];
 }
@@ -253,40 +296,31 @@ const char *tglu__cuda_direct_store(const tglu__problem *problem, const tglu__ca
 
 /* ---- run ---- */
 
-/* Fills the record's call part. */
-static tglu_status fill_record(const tglu__driver *driver, const tglu__problem *p,
-                               const tglu__row *row, const tglu__call *call,
-                               const tglu__choice *choice, tglu_glu_launch *record) {
+/* Fills in what every record has of a call; sets the direct-store flag. */
+static tglu_status fill_call(const tglu__driver *driver, const tglu__problem *p,
+                             const tglu__row *row, const tglu__call *call,
+                             const tglu__choice *choice, tglu_glu_launch *record) {
   record->m = (int32_t)call->tokens;
   record->tile_rows = choice->tile_rows;
   record->tile_columns = choice->tile_columns;
   record->group = choice->group;
-  record->x_pointer = call->x;
-  record->ldx = call->ldx;
   record->out_pointer = call->out;
   record->ldo = call->ldo;
-  if (row->loader == tglu__loader_tma) {
-    tglu__CUresult result = encode(driver, &record->x, p->dtype, call->x, call->tokens, p->k,
-                                   call->ldx, row->tile_m, TGLU_TILE_K,
-                                   TGLU__CU_TENSOR_MAP_SWIZZLE_128B);
-    if (result != TGLU__CUDA_SUCCESS)
-      return tglu__driver_fail(driver, result, "x: cuTensorMapEncodeTiled");
-  }
-  if (tglu__cuda_direct_store(p, call) != NULL) {
+  if (row->loader == tglu__loader_general || tglu__cuda_direct_store(p, call) != NULL) {
     record->flags |= TGLU_LAUNCH_DIRECT_STORE;
-    record->out = record->x; /* prefetched by the kernel, so it must be a map */
+    record->out = record->gate; /* prefetched by the kernel, so it must be a map */
     return TGLU_OK;
   }
   int32_t box_columns = tglu_out_box_columns(row->tile_n);
-  tglu__CUresult result = encode(driver, &record->out, p->dtype, call->out, call->tokens,
-                                 p->n, call->ldo, 64, box_columns, box_swizzle(box_columns));
-  if (result != TGLU__CUDA_SUCCESS)
-    return tglu__driver_fail(driver, result, "out: cuTensorMapEncodeTiled");
-  return TGLU_OK;
+  view v = whole(call->out, call->tokens, p->n, call->ldo);
+  tglu__CUresult result = encode(driver, &record->out, p->dtype, &v, 64, box_columns,
+                                 box_swizzle(box_columns));
+  if (result == TGLU__CUDA_SUCCESS) return TGLU_OK;
+  return tglu__driver_fail(driver, result, "out: cuTensorMapEncodeTiled");
 }
 
 static tglu_status launch(const tglu_context *context, const tglu__cuda_entry *entry,
-                          const tglu__choice *choice, void *stream, tglu_glu_launch *record) {
+                          const tglu__choice *choice, void *stream, void *record) {
   const tglu__cuda *cuda = context->state;
   const tglu__row *row = &tglu__rows[choice->row];
   tglu__CUlaunchAttribute attributes[2];
@@ -323,30 +357,62 @@ static tglu_status launch(const tglu_context *context, const tglu__cuda_entry *e
   return tglu__driver_fail(&cuda->driver, result, "stream: cuLaunchKernelEx");
 }
 
+/* A row with the tma loader. */
+static tglu_status run_tma(const tglu_context *context, const tglu__cuda_plan *plan,
+                           const tglu__call *call, const tglu__choice *choice) {
+  const tglu__cuda *cuda = context->state;
+  const tglu__cuda_entry *entry = &plan->entries[choice->row];
+  const tglu__row *row = &tglu__rows[choice->row];
+  const tglu__problem *p = &plan->problem;
+  tglu_glu_launch record = entry->record.base;
+  view v = whole(call->x, call->tokens, p->k, call->ldx);
+  tglu__CUresult result = encode(&cuda->driver, &record.x, p->dtype, &v, row->tile_m,
+                                 TGLU_TILE_K, TGLU__CU_TENSOR_MAP_SWIZZLE_128B);
+  if (result != TGLU__CUDA_SUCCESS)
+    return tglu__driver_fail(&cuda->driver, result, "x: cuTensorMapEncodeTiled");
+  tglu_status status = fill_call(&cuda->driver, p, row, call, choice, &record);
+  if (status != TGLU_OK) return status;
+  return launch(context, entry, choice, call->stream, &record);
+}
+
+/* A row with the general loader: a map for each residue class of x's rows. */
+static tglu_status run_general(const tglu_context *context, const tglu__cuda_plan *plan,
+                               const tglu__call *call, const tglu__choice *choice) {
+  const tglu__cuda *cuda = context->state;
+  const tglu__cuda_entry *entry = &plan->entries[choice->row];
+  const tglu__row *row = &tglu__rows[choice->row];
+  const tglu__problem *p = &plan->problem;
+  tglu_glu_general_launch record = entry->record;
+  record.x_classes = classes_of(call->x, call->tokens, call->ldx);
+  tglu__CUresult result =
+    encode_classes(&cuda->driver, p->dtype, call->x, call->tokens, p->k, call->ldx,
+                   record.x_classes, row->tile_m, record.x, record.x_shift);
+  if (result != TGLU__CUDA_SUCCESS)
+    return tglu__driver_fail(&cuda->driver, result, "x: cuTensorMapEncodeTiled");
+  tglu_status status = fill_call(&cuda->driver, p, row, call, choice, &record.base);
+  if (status != TGLU_OK) return status;
+  return launch(context, entry, choice, call->stream, &record);
+}
+
 tglu_status tglu__cuda_run(const tglu_context *context, const void *planned,
                            const tglu__call *call) {
   const tglu__cuda *cuda = context->state;
   const tglu__cuda_plan *plan = planned;
   const tglu__problem *p = &plan->problem;
-  if (cuda->fork_count != tglu__fork_count()) {
-    bool pushed;
-    return tglu__cuda_enter(cuda, &pushed);
-  }
+  tglu_status status = tglu__cuda_check_fork();
+  if (status != TGLU_OK) return status;
   /* One device: a wrong pointer can only be host memory.  Several: mixing is easy. */
   if (cuda->device_total > 1) {
-    tglu_status status = tglu__cuda_check_memory(cuda, "x", call->x);
+    status = tglu__cuda_check_memory(cuda, "x", call->x);
     if (status == TGLU_OK) status = tglu__cuda_check_memory(cuda, "out", call->out);
     if (status != TGLU_OK) return status;
   }
-  tglu__call_facts facts = tglu__cuda_call_facts(p, call);
+  tglu__call_facts facts = tglu__cuda_call_facts(call);
   int32_t row = tglu__cuda_select(plan, &facts);
   if (row < 0) return tglu__cuda_refuse(cuda, p, &facts);
-  const tglu__cuda_entry *entry = &plan->entries[row];
   tglu__choice choice;
   tglu__plan_launch(row, p, call->tokens, &cuda->facts, &choice);
-  tglu_glu_launch record = entry->record;
-  tglu_status status =
-    fill_record(&cuda->driver, p, &tglu__rows[row], call, &choice, &record);
-  if (status != TGLU_OK) return status;
-  return launch(context, entry, &choice, call->stream, &record);
+  if (tglu__rows[row].loader == tglu__loader_general)
+    return run_general(context, plan, call, &choice);
+  return run_tma(context, plan, call, &choice);
 }

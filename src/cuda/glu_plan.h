@@ -8,7 +8,8 @@
 
 /* A row that this object may launch. */
 typedef struct tglu__cuda_entry {
-  tglu_glu_launch record;    /* the weights' maps and all constants filled in   */
+  tglu_glu_general_launch record; /* the weights' maps and all constants filled
+                                     in; rows with the tma loader take its base */
   tglu__CUfunction function; /* NULL: not used by this object                   */
   int32_t clusters;
 } tglu__cuda_entry;
@@ -25,7 +26,7 @@ tglu_status tglu__cuda_plan_create(tglu_context *context, const tglu__problem *p
 void tglu__cuda_plan_destroy(tglu_context *context, void *plan);
 
 /* What a call needs of a row. */
-tglu__call_facts tglu__cuda_call_facts(const tglu__problem *problem, const tglu__call *call);
+tglu__call_facts tglu__cuda_call_facts(const tglu__call *call);
 /* Row of a call, -1 if none serves it. */
 int32_t tglu__cuda_select(const tglu__cuda_plan *plan, const tglu__call_facts *facts);
 /* Sets the message for a call or problem that no row serves. */

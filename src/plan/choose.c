@@ -8,7 +8,12 @@ enum { GROUP_TOKENS = 1024 }; /* height of a raster group: 4 rows of 2 x 128, wh
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 bool tglu__matrix_aligned(const void *pointer, int64_t rows, int64_t ld) {
-  return (uintptr_t)pointer % 16 == 0 && (rows == 1 || ld % 8 == 0);
+  if ((uintptr_t)pointer % 16 != 0) return false;
+  return rows == 1 || (ld % 8 == 0 && ld < (int64_t)1 << 39);
+}
+
+bool tglu__matrix_reachable(int64_t rows, int64_t ld) {
+  return rows == 1 || ld < (int64_t)1 << 36;
 }
 
 static int32_t raster_group(const tglu__row *row) {
@@ -43,10 +48,11 @@ bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
              !(tglu__matrix_aligned(problem->gate, problem->n, problem->ld) &&
                tglu__matrix_aligned(problem->up, problem->n, problem->ld))) {
     refusal = "needs weights on 16 bytes with a row stride (ld) that is a multiple of 8";
-  } else if (row->loader == tglu__loader_tma && problem->ld >= (int64_t)1 << 39) {
-    refusal = "needs a row stride (ld) of weights below 2^39 elements";
   } else if (row->loader == tglu__loader_tma && !call->x_aligned) {
     refusal = "needs x on 16 bytes with a stride (ldx) that is a multiple of 8";
+  } else if (row->loader == tglu__loader_general &&
+             !(call->x_reachable && tglu__matrix_reachable(problem->n, problem->ld))) {
+    refusal = "needs strides (ldx, ld) below 2^36 elements";
   } else if (tglu__row_smem_bytes(row) > device->smem_bytes) {
     refusal = "needs more shared memory than a block has on this device";
   } else if (row->cluster_m > TGLU__MAX_CLUSTER || device->clusters[row->cluster_m] < 1) {

@@ -22,7 +22,8 @@ typedef struct tglu__device_facts {
 /* What a call adds to the problem. */
 typedef struct tglu__call_facts {
   int64_t tokens;
-  bool x_aligned; /* x on 16 bytes, ldx a multiple of 8 (or one token) */
+  bool x_aligned;   /* as tglu__matrix_aligned                                   */
+  bool x_reachable; /* as tglu__matrix_reachable                                 */
 } tglu__call_facts;
 
 /* A row and its launch. */
@@ -35,9 +36,11 @@ typedef struct tglu__choice {
   double predicted_us;
 } tglu__choice;
 
-/* 16-byte pointer and stride a multiple of 8 elements, which does not count where
- * there is one row. */
+/* What one tensor map can describe: 16-byte pointer, stride a multiple of 8 elements
+ * below 2^39; the stride does not count where there is one row. */
 bool tglu__matrix_aligned(const void *pointer, int64_t rows, int64_t ld);
+/* What up to 8 maps can (the general loader): stride below 2^36 elements. */
+bool tglu__matrix_reachable(int64_t rows, int64_t ld);
 
 /* THE predicate: whether the row can serve this problem and call on this device.
  * If not and why is not NULL, *why is a static clause: "needs ...". */

@@ -7,16 +7,9 @@
 #define DTYPE_bf16 TGLU_DTYPE_BF16
 #define DTYPE_f16 TGLU_DTYPE_F16
 
-/* Name of a row; kernels/rows.py builds the same.  Only a loader other than tma
- * shows in it. */
-#define SUFFIX_tma(name) name
-#define SUFFIX_general(name) name##_general
-#define JOIN_(op, dtype, schedule, tile_m, tile_n, stages, cluster_m) \
-  op##_##dtype##_sm90_##schedule##_##tile_m##x##tile_n##_s##stages##_c##cluster_m
-#define WITH_SUFFIX_(suffix, name) suffix(name)
+/* Name of a row; kernels/rows.py builds the same. */
 #define NAME_(op, dtype, schedule, tile_m, tile_n, stages, cluster_m, loader) \
-  WITH_SUFFIX_(SUFFIX_##loader,                                               \
-               JOIN_(op, dtype, schedule, tile_m, tile_n, stages, cluster_m))
+  op##_##dtype##_sm90_##schedule##_##tile_m##x##tile_n##_s##stages##_c##cluster_m
 #define CUBIN__(name) tglu__cubin_##name
 #define CUBIN_(name) CUBIN__(name)
 #define TEXT__(name) #name

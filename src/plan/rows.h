@@ -18,7 +18,8 @@ typedef struct tglu__cubin {
 typedef enum tglu__schedule {
   tglu__schedule_paired_pingpong,
   tglu__schedule_paired_coop,
-  tglu__schedule_gate_first
+  tglu__schedule_gate_first,
+  tglu__schedule_paired_general
 } tglu__schedule;
 
 typedef enum tglu__loader {
