@@ -1,8 +1,6 @@
 /* Contexts: options and environment, the choice of a backend, memory, the log. */
 #include "internal.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,9 +115,8 @@ static tglu_status merge_integer(environment *env, variable which, int32_t unset
   const char *text = read_variable(env, which);
   if (!text) return TGLU_OK;
   char *end = NULL;
-  errno = 0;
-  const long value = strtol(text, &end, 10);
-  if (errno || end == text || *end || value < INT32_MIN || value > INT32_MAX)
+  const long value = strtol(text, &end, 10); /* beyond long: its limits, refused too */
+  if (end == text || *end || value < INT32_MIN || value > INT32_MAX)
     return INVALID("%s: \"%s\" is not a whole number of 32 bits", variables[which].name,
                    text);
   *option = (int32_t)value;
@@ -246,7 +243,6 @@ static tglu_status set_reason(tglu_context *context, const char *format, ...)
   va_start(arguments, format);
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  free_text(context, context->reason);
   tglu_status status = own_text(context, text, &context->reason);
   context->info.reason = context->reason;
   return status;
@@ -439,6 +435,5 @@ tglu_status tglu_row_get(const tglu_context *context, int32_t index, tglu_row_in
   tglu_row_info filled;
   tglu_row_info_init(&filled);
   context->ops->row_get(context, index, &filled);
-  filled.size = sizeof filled;
   return tglu__struct_out("info", info, sizeof filled, sizeof filled, &filled);
 }

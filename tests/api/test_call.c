@@ -4,7 +4,7 @@
 #include "check.h"
 #include "fake.h"
 
-enum { N = 6, K = 8, M = 5, POOL = 4096 };
+enum { N = 10, K = 8, M = 5, POOL = 4096 };
 
 static tglu_context *cpu, *cuda;
 static tglu_glu *glu, *cuda_glu;
@@ -130,6 +130,9 @@ static void bad_numbers_and_pointers(void **state)
   INVALID(linear, linear, ldx, N - 1);
   INVALID(glu, glu, stream, x);
   REFUSE(glu, glu, tokens, INT64_MAX / 2, TGLU_ERR_INVALID_ARGUMENT, "x");
+  /* x and the result of an mlp could just be, what lies between them not. */
+  REFUSE(mlp, mlp, tokens, (INT64_C(1) << 61) / (2 * K), TGLU_ERR_INVALID_ARGUMENT,
+         "tokens");
   REFUSE(glu, glu, ldx, INT64_MAX / 4, TGLU_ERR_INVALID_ARGUMENT, "x");
   REFUSE(glu, glu, ldo, INT64_MAX, TGLU_ERR_INVALID_ARGUMENT, "out");
   REFUSE(glu, glu, size, 8, TGLU_ERR_INVALID_ARGUMENT, "args");
@@ -333,6 +336,9 @@ static void explain_needs_no_memory(void **state)
                  TGLU_ERR_BUFFER_TOO_SMALL, "buffer_bytes");
   assert_says("29 bytes");
   assert_string_equal(small, "fake ro");
+  assert_refused(tglu_mlp_explain(mlp, &a, text, 28), TGLU_ERR_BUFFER_TOO_SMALL,
+                 "buffer_bytes");
+  assert_ok(tglu_mlp_explain(mlp, &a, text, 29));
   assert_refused(tglu_mlp_explain(mlp, &a, NULL, 9), TGLU_ERR_INVALID_ARGUMENT, "buffer");
   assert_refused(tglu_mlp_explain(mlp, &a, text, 0), TGLU_ERR_INVALID_ARGUMENT,
                  "buffer_bytes");

@@ -154,6 +154,10 @@ static void overflowing_sizes(void **state)
   d.hidden = d.intermediate = d.ld = big;
   assert_refused(try_glu(&d), TGLU_ERR_INVALID_ARGUMENT, "gate");
   d = base;
+  d.intermediate = INT64_C(1) << 30; /* 2^62 bytes: countable, but no memory has them */
+  d.hidden = d.ld = INT64_C(1) << 31;
+  assert_refused(try_glu(&d), TGLU_ERR_INVALID_ARGUMENT, "gate");
+  d = base;
   d.intermediate = INT64_C(1) << 60;
   assert_refused(try_glu(&d), TGLU_ERR_INVALID_ARGUMENT, "gate");
   d = base;
@@ -162,6 +166,15 @@ static void overflowing_sizes(void **state)
   d = base;
   d.up_bias = (const void *)(UINTPTR_MAX - 3);
   assert_refused(try_glu(&d), TGLU_ERR_INVALID_ARGUMENT, "up_bias");
+  for (int layout = TGLU_LAYOUT_STACKED_GATE_FIRST; layout <= TGLU_LAYOUT_INTERLEAVED;
+       layout++) { /* room for one half, not for both */
+    d = merged((tglu_layout)layout);
+    d.gate_up = (const void *)(UINTPTR_MAX - N * LD * sizeof(uint16_t) - 8);
+    assert_refused(try_glu(&d), TGLU_ERR_INVALID_ARGUMENT, "gate_up");
+    d = merged((tglu_layout)layout);
+    d.gate_up_bias = (const void *)(UINTPTR_MAX - N * sizeof(uint16_t) - 2);
+    assert_refused(try_glu(&d), TGLU_ERR_INVALID_ARGUMENT, "gate_up_bias");
+  }
   d = merged(TGLU_LAYOUT_INTERLEAVED);
   d.ld = INT64_C(1) << 60;
   assert_refused(try_glu(&d), TGLU_ERR_INVALID_ARGUMENT, "gate_up");
