@@ -1,0 +1,108 @@
+#include "options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+int parse_int(const char *text, int64_t least, int64_t most, int64_t *value) {
+  char *end;
+  errno = 0;
+  long long number = strtoll(text, &end, 10);
+  if (end == text || *end || errno || number < least || number > most) return 0;
+  *value = number;
+  return 1;
+}
+
+int parse_real(const char *text, double *value) {
+  char *end;
+  *value = strtod(text, &end);
+  return end != text && !*end;
+}
+
+/* ---- where ---- */
+static const struct argp_option place_options[] = {
+  {NULL, 0, NULL, 0, "Where to run:", 1},
+  {"backend", OPTION_BACKEND, "NAME", 0, "auto (default), cpu or cuda", 1},
+  {"threads", OPTION_THREADS, "N", 0, "CPU threads; 0 (default): one per usable CPU", 1},
+  {"row", OPTION_ROW, "NAME", 0, "force this kernel row (\"tileglu info\" lists them)", 1},
+  {"cpu-isa", OPTION_CPU_ISA, "LEVEL", 0,
+   "use no more than portable, avx2, avx512 or amx", 1},
+  {"batch-invariant", OPTION_INVARIANT, NULL, 0,
+   "a token's bits do not depend on the tokens around it", 1},
+  {NULL, 0, NULL, 0, "Output:", 9},
+  {"json", OPTION_JSON, NULL, 0, "one JSON document instead of tables", 9},
+  {"seed", OPTION_SEED, "N", 0, "seed of the random numbers (default 1)", 9},
+  {0},
+};
+
+static error_t parse_place(int key, char *text, struct argp_state *state) {
+  place_args *args = state->input;
+  int64_t number = 0;
+  switch (key) {
+  case OPTION_BACKEND:
+    if (tglu_backend_from_name(text, &args->options.backend) != TGLU_OK) {
+      argp_error(state, "--backend: %s", tglu_last_error());
+    }
+    return 0;
+  case OPTION_THREADS:
+    if (!parse_int(text, 0, 4096, &number)) {
+      argp_error(state, "--threads: \"%s\" is not a number from 0 to 4096", text);
+    }
+    args->options.threads = (int32_t)number;
+    return 0;
+  case OPTION_ROW: args->options.row = text; return 0;
+  case OPTION_CPU_ISA: args->options.cpu_isa = text; return 0;
+  case OPTION_INVARIANT: args->options.batch_invariant = 1; return 0;
+  case OPTION_JSON: args->json = 1; return 0;
+  case OPTION_SEED:
+    if (!parse_int(text, 0, INT64_MAX, &number)) {
+      argp_error(state, "--seed: \"%s\" is not a number from 0 to 2^63 - 1", text);
+    }
+    args->seed = (uint64_t)number;
+    return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+const struct argp place_argp = {place_options, parse_place, NULL, NULL, NULL, NULL, NULL};
+
+static void log_warnings(void *user, tglu_log_level level, const char *message) {
+  (void)user;
+  if (level == TGLU_LOG_WARNING) cli_warn("%s", message);
+}
+
+void place_init(place_args *args) {
+  memset(args, 0, sizeof *args);
+  tglu_context_options_init(&args->options);
+  args->options.log = log_warnings;
+  args->seed = 1;
+}
+
+int place_exit_code(tglu_status status) {
+  return status == TGLU_ERR_INVALID_ARGUMENT || status == TGLU_ERR_NOT_FOUND ? CLI_USAGE
+                                                                             : CLI_RUNTIME;
+}
+
+int place_open(const place_args *args, tglu_context **context, tglu_context_info *info) {
+  tglu_status status = tglu_context_create(&args->options, context);
+  if (status != TGLU_OK) return cli_library_error(place_exit_code(status), "context");
+  tglu_context_info_init(info);
+  tglu_context_get_info(*context, info);
+  if (info->backend != TGLU_BACKEND_CUDA) return CLI_OK;
+  if (args->options.backend == TGLU_BACKEND_CUDA) {
+    tglu_context_destroy(*context);
+    *context = NULL;
+    return cli_error(CLI_RUNTIME, "--backend cuda: this command is not built to place "
+                     "data on a GPU; use --backend cpu");
+  }
+  cli_warn("%s is usable, but this command runs on the CPU", info->device_name);
+  tglu_context_destroy(*context);
+  tglu_context_options options = args->options;
+  options.backend = TGLU_BACKEND_CPU;
+  status = tglu_context_create(&options, context);
+  if (status != TGLU_OK) return cli_library_error(place_exit_code(status), "context");
+  tglu_context_get_info(*context, info);
+  return CLI_OK;
+}
