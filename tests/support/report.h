@@ -28,7 +28,7 @@ void tt_compare(tglu_dtype dtype, const void *out, int64_t ldo, const tt_referen
 /* The verdict: every element inside its interval, none NaN, relative L2 error at
  * most twice the plain computation's (from 64 elements on), and a tolerance
  * smaller than the signal, without which nothing was tested.  `activation_slack`
- * is added to twice the plain error: what the contract lets the activation err
+ * is added to twice the plain error: what a vector activation may err beyond libm's
  * (0 for 16-bit types, whose rounding hides it). */
 bool tt_report_passes(const tt_report *report, double activation_slack, char *why,
                       size_t why_bytes);
