@@ -133,7 +133,8 @@ static int32_t cpu_row_count(const tglu_context *context) {
 static const char *op_name(tglu__op op) { return op == TGLU__OP_GLU ? "glu" : "down"; }
 
 static const char *schedule_name(tglu__schedule schedule) {
-  return schedule == TGLU__SCHEDULE_DOT ? "dot" : "panel";
+  static const char *const names[] = {"stream", "dot", "panel"};
+  return names[schedule];
 }
 
 static void cpu_row_get(const tglu_context *context, int32_t index, tglu_row_info *info) {
@@ -290,7 +291,7 @@ static size_t explain_product(const tglu_context *context, const tglu__problem *
       op_name(product->op), row->name, why, (long long)product->tokens,
       (long long)product->columns, (long long)product->k, (int)b.slots,
       (int)state_of(context)->facts.threads, (long long)b.token_block,
-      (long long)b.column_group, (long long)row->kc,
+      (long long)b.column_group, (long long)b.kc,
       b.resident ? ", x held in fp32 in each core's cache" : "");
   return length < 0 ? 0 : (size_t)length;
 }

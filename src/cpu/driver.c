@@ -2,6 +2,7 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "cpu/numeric.h"
 
@@ -64,24 +65,23 @@ static void unit_rows(const slot_state *s, int64_t first_column, int64_t k0,
 }
 
 /* One unit times one block of K, added to the sums of all the item's tokens.  offset is
- * the unit's first column within the group; x holds the block. */
-static void run_unit(const slot_state *s, int64_t offset, int64_t k0, int64_t kc,
-                     const float *x) {
+ * the unit's first column within the group; x holds the block.  args->next becomes
+ * args->rows, and the following call's rows become args->next. */
+static void run_unit(const slot_state *s, tglu__unit_args *args, int64_t offset, int64_t k0,
+                     const float *x, int64_t next_offset, int64_t next_k0) {
   const tglu__cpu_row *row = s->run->row;
+  const tglu__product *p = s->run->product;
   const tglu__blocking *b = &s->run->blocking;
   bool glu = row->op == TGLU__OP_GLU;
-  tglu__unit_args args;
-  args.x = x;
-  args.ldx = b->ldx;
-  args.tokens = s->tokens;
-  unit_rows(s, s->column + offset, k0, args.rows);
-  args.kc = kc;
-  args.first = k0 == 0;
-  args.c0 = s->c + offset;
-  args.c1 = args.c0 + (glu ? b->column_group : row->unit_rows / 2);
-  args.ldc = b->column_group * (glu ? 2 : 1);
-  args.scratch = s->unit;
-  row->unit(&args);
+  memcpy(args->rows, args->next, sizeof args->rows);
+  if (next_offset < s->columns && next_k0 < p->k)
+    unit_rows(s, s->column + next_offset, next_k0, args->next);
+  args->x = x;
+  args->kc = smaller(b->kc, p->k - k0);
+  args->first = k0 == 0;
+  args->c0 = s->c + offset;
+  args->c1 = args->c0 + (glu ? b->column_group : row->unit_rows / 2);
+  row->unit(args);
 }
 
 static void store_item(const slot_state *s) {
@@ -106,20 +106,43 @@ static void store_item(const slot_state *s) {
   }
 }
 
-static void run_item(const slot_state *s) {
-  int64_t k = s->run->product->k, kc = s->run->row->kc;
+/* K innermost: a unit's rows are read from end to end, as memory likes it. */
+static void run_resident(const slot_state *s, tglu__unit_args *args) {
+  int64_t k = s->run->product->k, kc = s->run->blocking.kc;
   int64_t step = tglu__row_columns(s->run->row);
-  if (s->run->blocking.resident) {
-    for (int64_t offset = 0; offset < s->columns; offset += step)
-      for (int64_t k0 = 0; k0 < k; k0 += kc)
-        run_unit(s, offset, k0, smaller(kc, k - k0), s->x + k0);
-  } else {
+  for (int64_t offset = 0; offset < s->columns; offset += step)
     for (int64_t k0 = 0; k0 < k; k0 += kc) {
-      load_x(s, k0, smaller(kc, k - k0));
-      for (int64_t offset = 0; offset < s->columns; offset += step)
-        run_unit(s, offset, k0, smaller(kc, k - k0), s->x);
+      bool last = k0 + kc >= k;
+      run_unit(s, args, offset, k0, s->x + k0, last ? offset + step : offset,
+               last ? 0 : k0 + kc);
+    }
+}
+
+/* K outermost: a block of x is converted once for all units of the group. */
+static void run_blocked(const slot_state *s, tglu__unit_args *args) {
+  int64_t k = s->run->product->k, kc = s->run->blocking.kc;
+  int64_t step = tglu__row_columns(s->run->row);
+  for (int64_t k0 = 0; k0 < k; k0 += kc) {
+    load_x(s, k0, smaller(kc, k - k0));
+    for (int64_t offset = 0; offset < s->columns; offset += step) {
+      bool last = offset + step >= s->columns;
+      run_unit(s, args, offset, k0, s->x, last ? 0 : offset + step, last ? k0 + kc : k0);
     }
   }
+}
+
+static void run_item(const slot_state *s) {
+  const tglu__blocking *b = &s->run->blocking;
+  tglu__unit_args args;
+  args.ldx = b->ldx;
+  args.tokens = s->tokens;
+  args.ldc = b->column_group * (s->run->row->op == TGLU__OP_GLU ? 2 : 1);
+  args.scratch = s->unit;
+  unit_rows(s, s->column, 0, args.next);
+  if (b->resident)
+    run_resident(s, &args);
+  else
+    run_blocked(s, &args);
   store_item(s);
 }
 

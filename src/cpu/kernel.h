@@ -34,7 +34,10 @@ typedef struct tglu__unit_args {
   int64_t tokens;      /* >= 1                                                       */
   const void *rows[TGLU__UNIT_ROWS_MAX]; /* each at the first k of the block, any
                           address; past the matrix's edge a valid row is repeated    */
-  int64_t kc;          /* elements of K in this block, 1 to the row's kc             */
+  const void *next[TGLU__UNIT_ROWS_MAX]; /* the rows of the call that follows, to be
+                          fetched into the cache meanwhile; only hints               */
+  int64_t kc;          /* elements of K in this block, 1 to the row's kc; a multiple
+                          of TGLU__K_ALIGN but in the last block                    */
   bool first;          /* set c (true) or add to it                                  */
   float *c0, *c1;      /* [tokens, unit_rows / 2] each: first and second half        */
   int64_t ldc;         /* floats                                                     */
@@ -56,8 +59,9 @@ typedef enum tglu__op { TGLU__OP_GLU = 0, TGLU__OP_DOWN = 1 } tglu__op;
 
 /* How a row's kernel goes over its operands; decides the driver's block sizes. */
 typedef enum tglu__schedule {
-  TGLU__SCHEDULE_DOT = 0,  /* vectors along K, summed across at the end of a block   */
-  TGLU__SCHEDULE_PANEL = 1 /* vectors along columns; weights transposed into scratch */
+  TGLU__SCHEDULE_STREAM = 0, /* vectors along K, one row after the other             */
+  TGLU__SCHEDULE_DOT = 1,    /* vectors along K, tiles of tokens x rows              */
+  TGLU__SCHEDULE_PANEL = 2   /* vectors along columns; weights transposed in scratch */
 } tglu__schedule;
 
 typedef struct tglu__cpu_row {
@@ -69,7 +73,8 @@ typedef struct tglu__cpu_row {
   tglu__schedule schedule;
   int32_t tile_tokens;
   int32_t unit_rows;       /* weight rows a unit: twice the columns for a GLU        */
-  int64_t kc;
+  int64_t kc;              /* most elements of K in a block, a multiple of
+                              TGLU__K_ALIGN                                          */
   /* count elements of x to floats, in the order that unit expects, then zeros up to a
    * multiple of TGLU__K_ALIGN. */
   void (*load_x)(const void *x, int64_t count, float *out);

@@ -5,11 +5,12 @@
 enum {
   PANEL_TOKENS = 192,       /* x block of 192 x 256 floats and sums of 192 x 256: half of
                                a 1 MiB L2 cache                                        */
-  DOT_TOKENS = 96,
+  K_TOKENS = 96,            /* likewise where vectors go along K                       */
   GROUP_ROWS = 256,         /* weight rows a group, at most                            */
   GROUP_ROWS_MIN = 32,
   ITEMS_PER_SLOT = 4,       /* so that the last item's time matters little             */
-  FEW_TOKENS = 24,          /* up to here transposing the weights costs more than the
+  STREAM_TOKENS = 4,        /* up to here memory is slower than the arithmetic         */
+  DOT_TOKENS = 24,          /* up to here transposing the weights costs more than the
                                sums across vectors                                     */
   SMALL_PRODUCTS = 1 << 17  /* below this a wake-up costs more than a thread saves     */
 };
@@ -25,24 +26,21 @@ bool tglu__row_serves(const tglu__cpu_row *row, const tglu__cpu_facts *facts, tg
   return row->op == op && row->dtype == dtype && row->isa <= facts->isa;
 }
 
-/* Rank of a row for this many tokens: the largest wins. */
-static int rank(const tglu__cpu_row *row, int64_t tokens, bool batch_invariant) {
-  int isa = 100 * (int)row->isa;
-  bool many = tokens > FEW_TOKENS && !batch_invariant;
-  if ((row->schedule == TGLU__SCHEDULE_PANEL) != many) return isa;
-  /* The rows of one token; they sum in the same order as the others of their kind. */
-  if ((row->tile_tokens == 1) == (tokens == 1)) return isa + 2;
-  return isa + 1;
+static tglu__schedule best_schedule(int64_t tokens, bool batch_invariant) {
+  if (batch_invariant) return TGLU__SCHEDULE_DOT;
+  if (tokens <= STREAM_TOKENS) return TGLU__SCHEDULE_STREAM;
+  return tokens <= DOT_TOKENS ? TGLU__SCHEDULE_DOT : TGLU__SCHEDULE_PANEL;
 }
 
-static const char *reason(const tglu__cpu_row *row, int64_t tokens, bool batch_invariant) {
+static const char *reason(const tglu__cpu_row *row, bool batch_invariant) {
   if (row->isa == TGLU__ISA_PORTABLE) return "portable: one row for every number of tokens";
-  if (row->schedule == TGLU__SCHEDULE_PANEL)
-    return "many tokens: weights are transposed a block at a time and serve all of them";
-  if (tokens == 1) return "one token: weights are streamed once, in vectors along K";
-  if (tokens > FEW_TOKENS && batch_invariant)
-    return "batch_invariant: the order of summation of few tokens";
-  return "few tokens: vectors along K cost less than transposing the weights";
+  if (batch_invariant) return "batch_invariant: one order of summation for all";
+  switch (row->schedule) {
+    case TGLU__SCHEDULE_STREAM: return "very few tokens: weights are streamed in order";
+    case TGLU__SCHEDULE_DOT: return "few tokens: vectors along K, nothing is transposed";
+    case TGLU__SCHEDULE_PANEL: break;
+  }
+  return "many tokens: weights are transposed a block at a time and serve all of them";
 }
 
 const tglu__cpu_row *tglu__row_choose(const tglu__cpu_facts *facts, tglu__op op,
@@ -51,15 +49,16 @@ const tglu__cpu_row *tglu__row_choose(const tglu__cpu_facts *facts, tglu__op op,
     if (why != NULL) *why = "forced by the option row";
     return facts->forced;
   }
+  tglu__schedule schedule = best_schedule(tokens, facts->batch_invariant);
   const tglu__cpu_row *best = NULL;
   for (int32_t i = 0; i < tglu__cpu_row_count; i++) {
     const tglu__cpu_row *row = &tglu__cpu_rows[i];
     if (!tglu__row_serves(row, facts, op, dtype)) continue;
-    if (best == NULL || rank(row, tokens, facts->batch_invariant) >
-                            rank(best, tokens, facts->batch_invariant))
+    if (best == NULL || row->isa > best->isa ||
+        (row->isa == best->isa && row->schedule == schedule))
       best = row;
   }
-  if (why != NULL) *why = reason(best, tokens, facts->batch_invariant);
+  if (why != NULL) *why = reason(best, facts->batch_invariant);
   return best;
 }
 
@@ -67,12 +66,13 @@ tglu__blocking tglu__block(const tglu__cpu_row *row, int32_t threads, int64_t to
                            int64_t columns, int64_t k) {
   tglu__blocking b = {0};
   int64_t rows_per_column = row->op == TGLU__OP_GLU ? 2 : 1;
+  bool along_k = row->schedule != TGLU__SCHEDULE_PANEL;
+  b.kc = round_up(ceil_div(k, ceil_div(k, row->kc)), TGLU__K_ALIGN); /* equal blocks */
   b.ldx = round_up(k, TGLU__K_ALIGN) + TGLU__K_ALIGN;
-  b.resident = row->schedule == TGLU__SCHEDULE_DOT && tokens <= DOT_TOKENS &&
-               tokens <= TGLU__SCRATCH_X / b.ldx;
-  if (!b.resident) b.ldx = row->kc + TGLU__K_ALIGN;
+  b.resident = along_k && tokens <= K_TOKENS && tokens <= TGLU__SCRATCH_X / b.ldx;
+  if (!b.resident) b.ldx = b.kc + TGLU__K_ALIGN;
 
-  int64_t most = row->schedule == TGLU__SCHEDULE_DOT ? DOT_TOKENS : PANEL_TOKENS;
+  int64_t most = along_k ? smaller(K_TOKENS, TGLU__SCRATCH_X / b.ldx) : PANEL_TOKENS;
   b.token_blocks = ceil_div(tokens, most);
   b.token_block = ceil_div(tokens, b.token_blocks);
   if (b.token_blocks > 1) b.token_block = round_up(b.token_block, row->tile_tokens);

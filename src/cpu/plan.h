@@ -37,6 +37,7 @@ typedef struct tglu__blocking {
   int64_t token_block, token_blocks;
   int64_t column_group, column_groups; /* columns of the result                      */
   bool resident;   /* all of x fits: converted once a slot, and K is the inner loop  */
+  int64_t kc;      /* elements of K in a block but the last; depends on row and K only */
   int64_t ldx;     /* floats between tokens of the x block                           */
   int32_t slots;   /* threads worth waking                                           */
 } tglu__blocking;

@@ -13,6 +13,7 @@
 #define ISA_portable TGLU__ISA_PORTABLE
 #define ISA_avx2 TGLU__ISA_AVX2
 #define SCHEDULE_dot TGLU__SCHEDULE_DOT
+#define SCHEDULE_stream TGLU__SCHEDULE_STREAM
 #define SCHEDULE_panel TGLU__SCHEDULE_PANEL
 
 #define ROW(row_op, type, isa_, schedule_, tokens, columns, rows, block)            \
@@ -31,7 +32,10 @@
 /* The order of x in scratch goes with the schedule; the portable ISA has but one. */
 #define LOAD_X(isa_, schedule_, type) LOAD_X_##isa_(schedule_, type)
 #define LOAD_X_portable(schedule_, type) tglu__portable_load_x_##type
-#define LOAD_X_avx2(schedule_, type) tglu__avx2_load_x_##schedule_##_##type
+#define LOAD_X_avx2(schedule_, type) LOAD_X_avx2_##schedule_(type)
+#define LOAD_X_avx2_stream(type) tglu__avx2_load_x_dot_##type
+#define LOAD_X_avx2_dot(type) tglu__avx2_load_x_dot_##type
+#define LOAD_X_avx2_panel(type) tglu__avx2_load_x_panel_##type
 
 const tglu__cpu_row tglu__cpu_rows[] = {
 #include "cpu/rows.def"

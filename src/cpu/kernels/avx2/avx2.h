@@ -7,7 +7,7 @@
 #define TGLU__DECLARE(name)                                                     \
   void tglu__avx2_load_x_dot_##name(const void *x, int64_t count, float *out);   \
   void tglu__avx2_load_x_panel_##name(const void *x, int64_t count, float *out); \
-  void tglu__avx2_dot_##name##_1x8(const tglu__unit_args *args);                \
+  void tglu__avx2_stream_##name##_4x8(const tglu__unit_args *args);             \
   void tglu__avx2_dot_##name##_3x4(const tglu__unit_args *args);                \
   void tglu__avx2_panel_##name##_6x16(const tglu__unit_args *args);             \
   void tglu__avx2_store_glu_##name(const tglu__store_args *args);               \

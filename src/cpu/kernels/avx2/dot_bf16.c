@@ -1,10 +1,6 @@
-/* Dot kernels on bf16 weights: one token (1x8) and few tokens (3x4); see dot.h. */
+/* Dot kernel on bf16 weights: few tokens; see dot.h. */
 #include "cpu/kernels/avx2/avx2.h"
 #include "cpu/kernels/avx2/dot.h"
-
-void tglu__avx2_dot_bf16_1x8(const tglu__unit_args *args) {
-  dot_unit_1x8(TGLU_DTYPE_BF16, args);
-}
 
 void tglu__avx2_dot_bf16_3x4(const tglu__unit_args *args) {
   dot_unit_3x4(TGLU_DTYPE_BF16, args);

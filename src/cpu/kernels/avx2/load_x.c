@@ -3,7 +3,7 @@
 #include "cpu/kernels/avx2/avx2.h"
 #include "cpu/kernels/avx2/vec.h"
 
-TGLU__INLINE void load16(tglu_dtype dtype, const char *p, float *out, int dot) {
+TGLU__INLINE void convert16(tglu_dtype dtype, const char *p, float *out, int dot) {
   _mm256_store_ps(out, dot ? load16_half(dtype, p, 0) : load8(dtype, p));
   _mm256_store_ps(out + 8, dot ? load16_half(dtype, p, 1)
                                : load8(dtype, p + 8 * size_of(dtype)));
@@ -13,11 +13,11 @@ TGLU__INLINE void load_x(tglu_dtype dtype, const void *x, int64_t count, float *
                          int dot) {
   const char *p = x;
   int64_t k = 0;
-  for (; k + 16 <= count; k += 16) load16(dtype, p + k * size_of(dtype), out + k, dot);
+  for (; k + 16 <= count; k += 16) convert16(dtype, p + k * size_of(dtype), out + k, dot);
   if (k < count) {
     char buffer[64] = {0};
     memcpy(buffer, p + k * size_of(dtype), (size_t)((count - k) * size_of(dtype)));
-    load16(dtype, buffer, out + k, dot);
+    convert16(dtype, buffer, out + k, dot);
   }
 }
 

@@ -1,6 +1,6 @@
 /* The body of the panel kernels: vectors along columns of the result.
  *
- *     panel           K block x (8 + 8) weight rows, fp32, transposed into scratch: 16 KiB
+ *     panel           K block x (8 + 8) weight rows, fp32, transposed into scratch: 20 KiB
  *     register tile   6 tokens x 16 columns: 12 accumulators, 2 panel vectors, 1 token value
  *     one step        one k: 2 loads, 6 broadcasts, 12 multiply-adds
  *
@@ -82,8 +82,13 @@ TGLU__INLINE void panel_tile(int T, const tglu__unit_args *args, const float *pa
 TGLU__INLINE void panel_unit_6x16(tglu_dtype dtype, const tglu__unit_args *args) {
   float *panel = args->scratch;
   panel_pack(dtype, args, panel);
-  int64_t token = 0;
-  for (; token + 6 <= args->tokens; token += 6) panel_tile(6, args, panel, token);
+  int64_t token = 0, tile = 0, tiles = (args->tokens + 5) / 6;
+  int64_t bytes = args->kc * size_of(dtype);
+  for (; token + 6 <= args->tokens; token += 6, tile++) {
+    fetch_rows(args->next, 16, bytes, tile, tiles);
+    panel_tile(6, args, panel, token);
+  }
+  if (token < args->tokens) fetch_rows(args->next, 16, bytes, tile, tiles);
   switch (args->tokens - token) {
     case 5: panel_tile(5, args, panel, token); break;
     case 4: panel_tile(4, args, panel, token); break;

@@ -19,7 +19,25 @@
 #define TGLU__UNROLL _Pragma("GCC unroll 16")
 #endif
 
+/* Loads for vectors with more than one use.  lddqu is an ordinary load to the CPU; a
+ * plain one gcc repeats as the memory operand of each use, and loads are what bounds
+ * these loops. */
+TGLU__INLINE __m256i load_once(const void *p) {
+  return _mm256_lddqu_si256((const __m256i *)p);
+}
+
 TGLU__INLINE int64_t size_of(tglu_dtype dtype) { return dtype == TGLU_DTYPE_F32 ? 4 : 2; }
+
+/* Brings part `part` of `parts` of each of the rows near: `bytes` at each address, which
+ * need not be valid. */
+TGLU__INLINE void fetch_rows(const void *const *rows, int count, int64_t bytes, int64_t part,
+                             int64_t parts) {
+  int64_t lines = (bytes + 63) / 64;
+  int64_t begin = lines * part / parts, end = lines * (part + 1) / parts;
+  for (int r = 0; r < count; r++)
+    for (int64_t line = begin; line < end; line++)
+      _mm_prefetch((const char *)((uintptr_t)rows[r] + 64 * (uintptr_t)line), _MM_HINT_T0);
+}
 
 /* Eight consecutive elements, in order. */
 TGLU__INLINE __m256 load8(tglu_dtype dtype, const char *p) {
@@ -38,15 +56,30 @@ TGLU__INLINE __m256 load8_part(tglu_dtype dtype, const char *p, int64_t count) {
   return load8(dtype, buffer);
 }
 
-/* Half 0 or 1 of sixteen consecutive elements, in the order of the dot kernels: the
+/* Half 0 or 1 of sixteen consecutive elements, in the order of the kernels along K: the
  * first and last eight, but for bf16 those at even and odd places, since these need
  * one instruction each. */
+TGLU__INLINE __m256 bf16_half(__m256i pairs, int half) {
+  return _mm256_castsi256_ps(
+      half == 0 ? _mm256_slli_epi32(pairs, 16)
+                : _mm256_blend_epi16(pairs, _mm256_setzero_si256(), 0x55));
+}
+
 TGLU__INLINE __m256 load16_half(tglu_dtype dtype, const char *p, int half) {
   if (dtype != TGLU_DTYPE_BF16) return load8(dtype, p + half * 8 * size_of(dtype));
-  __m256i pairs = _mm256_loadu_si256((const __m256i *)(const void *)p);
-  return _mm256_castsi256_ps(half == 0
-                                 ? _mm256_slli_epi32(pairs, 16)
-                                 : _mm256_and_si256(pairs, _mm256_set1_epi32(-65536)));
+  return bf16_half(_mm256_loadu_si256((const __m256i *)(const void *)p), half);
+}
+
+/* Both halves of sixteen elements. */
+TGLU__INLINE void load16(tglu_dtype dtype, const char *p, __m256 *half0, __m256 *half1) {
+  if (dtype == TGLU_DTYPE_BF16) {
+    __m256i pairs = load_once(p);
+    *half0 = bf16_half(pairs, 0);
+    *half1 = bf16_half(pairs, 1);
+  } else {
+    *half0 = load16_half(dtype, p, 0);
+    *half1 = load16_half(dtype, p, 1);
+  }
 }
 
 /* Eight floats rounded to bf16, nearest even; a NaN stays one. */
