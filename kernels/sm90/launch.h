@@ -63,22 +63,21 @@ typedef struct tglu_glu_launch {
 } tglu_glu_launch;
 
 /* The parameter of rows with the general loader (schedule paired_general): any element-
- * aligned pointer, any stride, at TMA speed and without a copy.
+ * aligned pointer, any stride, loaded by TMA all the same and without a copy in memory.
  *
- * TMA wants row starts and strides on 16 bytes.  With C = 16 / gcd(16, 2 ld) the rows s,
- * s + C, s + 2C, ... of an operand have a stride of 2 C ld bytes, which is a multiple of
- * 16.  So each residue class s gets a map of its own, whose base is the start of row s
- * rounded down to 16 bytes; the row's element k is at coordinate k + shift[s], shift[s]
- * = 0..7.  A tile of R rows is loaded as C boxes of R / C rows, so that row i of the tile
- * in shared memory is row (i % (R / C)) * C + i / (R / C) of the operand's tile; the
- * epilogue puts its outputs back in order.
- *   x[s]         dims {K + x_shift[s],    ceil((M - s) / x_classes)}, box {64, tile_m/C}
- *   gate[s]      dims {K + gate_shift[s], ceil((N - s) / w_classes)}, box {64, tile_n/C}
+ * TMA wants addresses, strides and a box's first element on 16 bytes.  With C = 16 /
+ * gcd(16, 2 ld) the rows s, s + C, s + 2C, ... of an operand have a stride of 2 C ld
+ * bytes, which is a multiple of 16.  So each residue class s < C gets a map of its own,
+ * whose base is the start of row s rounded down to 16 bytes; the row's element k is at
+ * coordinate k + shift[s], shift[s] = 0..7.  Boxes are 72 wide, 8 more than a stage's K,
+ * and unswizzled; warps of the producer warpgroup move the rows into place by shift.
+ *   x[s]         dims {K + x_shift[s],    ceil((M - s) / x_classes)}, box {72, tile_m/C}
+ *   gate[s]      dims {K + gate_shift[s], ceil((N - s) / w_classes)}, box {72, tile_n/C}
  *   up[s]        likewise with up_shift
  * C is 1, 2, 4 or 8, and at least 2 where a row start is off 16 bytes, so that dim 0 is
  * no longer than the stride.  A class without rows takes any valid map: its rows lie
- * beyond M or N and are never stored.  128-byte swizzle.  base.x, gate, up, out are not
- * read; base.flags has TGLU_LAUNCH_DIRECT_STORE. */
+ * beyond M or N and are never stored.  base.x, gate, up, out are not read; base.flags
+ * has TGLU_LAUNCH_DIRECT_STORE. */
 typedef struct tglu_glu_general_launch {
   tglu_glu_launch base;
   tglu_tensor_map x[8], gate[8], up[8];

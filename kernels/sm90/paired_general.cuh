@@ -1,16 +1,19 @@
-/* `paired` for operands that TMA cannot take whole: pointers off 16 bytes, strides that
- * are no multiple of 8 elements.  Same tile and mainloop as paired_coop; each operand is
- * loaded as up to 8 residue classes of rows (launch.h says how), which leaves the rows of
- * the tile permuted in shared memory, and the epilogue stores every output where it
- * belongs, straight to memory.  Row name: paired_general.
+/* `paired` for operands that TMA cannot put in place: pointers off 16 bytes, strides that
+ * are no multiple of 8 elements.  Tile and mainloop of paired_coop; the rows of each
+ * operand arrive by TMA in up to 8 residue classes (launch.h says how), each class off by
+ * 0..7 elements, and three warps of the producer warpgroup move them, by their shift, to
+ * where wgmma reads them.  Outputs are stored straight to memory.
  *
- *   CTA, 384 threads             128 x 128, 4 stages
- *   warpgroup 0  producers       3 threads of 3 warps: A, gate, up -> full[s]
- *   warpgroup 1  consumer        smem rows  0-63: m64n256                        regs 232
- *   warpgroup 2  consumer        smem rows 64-127
- *   stage                        A 16 KB + B 32 KB, in 1..8 + 2..16 boxes
+ *   CTA, 384 threads             128 x 128, 2 raw stages, 2 stages
+ *   warpgroup 0  warp 3          one thread: TMA -> raw_full[s]                  regs  88
+ *                warps 0, 1, 2   A, gate, up: raw[s] -> stage[s] -> full[s], raw_empty[s]
+ *   warpgroup 1  consumer        rows  0-63: m64n256                             regs 208
+ *   warpgroup 2  consumer        rows 64-127
+ *   raw stage                    384 rows of 144 bytes, 54 KB
+ *   stage                        A 16 KB + B 32 KB
  *
- * Assumptions: launch.h; no cluster; element-aligned pointers. */
+ * Shared-memory traffic bounds it: each row is read once or twice and written once on the
+ * way, beside what wgmma reads.  Assumptions: launch.h; no cluster. */
 #include <cuda_fp16.h>
 
 #include "epilogue.cuh"
@@ -27,90 +30,120 @@
 #define B_ROWS (2 * TILE_N)
 #define A_BYTES (TILE_M * TGLU_TILE_K * 2)
 #define STAGE_BYTES (A_BYTES + B_ROWS * TGLU_TILE_K * 2)
+#define RAW_BYTES ((TILE_M + B_ROWS) * TGLU_RAW_ROW_BYTES)
 
 static_assert(TILE_M == 128 && ROW_CLUSTER_M == 1, "one m64 block a warpgroup, no cluster");
-static_assert(TILE_N % 64 == 0 && TILE_N <= 128, "eight boxes of whole swizzle groups");
-static_assert(tglu_smem_bytes(TILE_M, TILE_N, B_ROWS, ROW_STAGES) <= 232448, "227 KB");
+static_assert(TILE_N % 64 == 0 && TILE_N <= 128, "eight boxes on 128 bytes each");
+static_assert(tglu_general_smem_bytes(TILE_M, TILE_N, ROW_STAGES) <= 232448, "227 KB");
 
-/* Row or column of the tile that lies at position `index` of `rows` in shared memory. */
-TGLU_DEVICE int32_t unpermuted(int32_t index, int32_t rows, int32_t classes) {
-  const int32_t rows_of_class = rows / classes;
-  return index % rows_of_class * classes + index / rows_of_class;
+enum { BARRIER_WARPGROUP = 1 /* and 2 */ };
+
+/* The general loader's ring beside the stage ring. */
+typedef struct raw_map {
+  uint32_t ring, full, empty;
+} raw_map;
+
+/* One operand of the problem as the producers see it. */
+typedef struct operand_rows {
+  const tglu_tensor_map *maps;
+  const int32_t *shift;
+  int32_t classes, rows;       /* rows of its tile                                  */
+  uint32_t raw, stage;         /* byte offsets within a raw stage and a stage       */
+} operand_rows;
+
+TGLU_DEVICE operand_rows operand_of(const tglu_glu_general_launch &g, int operand) {
+  operand_rows o;
+  o.maps = operand == 0 ? g.x : operand == 1 ? g.gate : g.up;
+  o.shift = operand == 0 ? g.x_shift : operand == 1 ? g.gate_shift : g.up_shift;
+  o.classes = operand == 0 ? g.x_classes : g.w_classes;
+  o.rows = operand == 0 ? TILE_M : TILE_N;
+  const int32_t before = operand == 0 ? 0 : TILE_M + (operand - 1) * TILE_N;
+  o.raw = before * TGLU_RAW_ROW_BYTES;
+  o.stage = before * TGLU_TILE_K * 2;
+  return o;
 }
 
-/* Loads one operand's part of every stage: its `rows` rows at `offset` of the stage.
- * The thread of operand 0 announces the bytes of the whole stage. */
-TGLU_DEVICE void produce(const tglu_glu_general_launch &g, const smem_map &smem, int operand) {
+/* One thread fetches the raw boxes of every stage. */
+TGLU_DEVICE void fetch(const tglu_glu_general_launch &g, const raw_map &raw) {
   const tglu_glu_launch &p = g.base;
-  const tglu_tensor_map *maps = operand == 0 ? g.x : operand == 1 ? g.gate : g.up;
-  const int32_t *shift = operand == 0 ? g.x_shift : operand == 1 ? g.gate_shift : g.up_shift;
-  const int32_t classes = operand == 0 ? g.x_classes : g.w_classes;
-  const int32_t rows_of_class = (operand == 0 ? TILE_M : TILE_N) / classes;
-  const uint32_t offset = operand == 0 ? 0 : A_BYTES + (operand - 1) * TILE_N * TGLU_TILE_K * 2;
   const int32_t tiles = p.tile_rows * p.tile_columns;
   ring_position at = {0, 0};
   dependency_wait();
+  dependents_launch();
   for (int32_t index = blockIdx.x; index < tiles; index += gridDim.x) {
     const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
-    const int32_t row = (operand == 0 ? tile.row * TILE_M : tile.column * TILE_N) / classes;
     for (int32_t k = 0; k < p.k; k += TGLU_TILE_K) {
-      const uint32_t full = smem.full + 8 * at.stage;
-      const uint32_t to = smem.ring + at.stage * STAGE_BYTES + offset;
-      mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
-      if (operand == 0) mbarrier_arrive_expect_tx(full, STAGE_BYTES);
-      for (int32_t s = 0; s < classes; s++) {
-        tma_load_2d(to + s * rows_of_class * TGLU_TILE_K * 2, &maps[s], full, k + shift[s], row);
+      const uint32_t full = raw.full + 8 * at.stage;
+      mbarrier_wait(raw.empty + 8 * at.stage, at.parity ^ 1);
+      mbarrier_arrive_expect_tx(full, RAW_BYTES);
+      for (int operand = 0; operand < 3; operand++) {
+        const operand_rows o = operand_of(g, operand);
+        const int32_t box_rows = o.rows / o.classes;
+        const int32_t row = (operand == 0 ? tile.row * TILE_M : tile.column * TILE_N) / o.classes;
+        const uint32_t to = raw.ring + at.stage * RAW_BYTES + o.raw;
+        for (int32_t s = 0; s < o.classes; s++) {
+          tma_load_2d(to + s * box_rows * TGLU_RAW_ROW_BYTES, &o.maps[s], full, k, row);
+        }
       }
       ring_advance<ROW_STAGES>(at);
     }
   }
 }
 
-TGLU_DEVICE float bias_at(const void *bias, int64_t stride, int32_t column, int32_t n) {
-  if (bias == nullptr || column >= n) return 0.0f;
-  return element_to_float(((const uint16_t *)bias)[column * stride]);
+/* Moves `rows` rows of one class from raw rows at `from` to tile rows first, first +
+ * classes, ... at `to`: lane l makes elements 2l, 2l + 1 of each row. */
+TGLU_DEVICE void move_class(uint32_t from, uint32_t to, int32_t rows, int32_t first,
+                            int32_t classes, int32_t shift, int lane) {
+  const uint32_t word = from + shift / 2 * 4 + lane * 4;
+  const bool odd = shift & 1;
+#pragma unroll 8
+  for (int32_t q = 0; q < rows; q++) {
+    uint32_t pair = load_shared(word + q * TGLU_RAW_ROW_BYTES);
+    if (odd) {
+      pair = __funnelshift_r(pair, load_shared(word + q * TGLU_RAW_ROW_BYTES + 4), 16);
+    }
+    store_shared(to + tglu_stage_offset(first + q * classes, lane * 4), pair);
+  }
 }
 
-/* Stores the block whose first row is position `first_row` of the tile at (m, n). */
-TGLU_DEVICE void store_block(const tglu_glu_general_launch &g, int32_t m, int32_t n,
-                             int32_t first_row, int thread, const float (&acc)[TILE_N]) {
+/* One warp moves its operand's rows of every stage. */
+TGLU_DEVICE void move(const tglu_glu_general_launch &g, const smem_map &smem, const raw_map &raw,
+                      int operand, int lane) {
   const tglu_glu_launch &p = g.base;
-  const int lane = thread % 32, warp = thread / 32;
-  uint16_t *out = (uint16_t *)p.out_pointer;
-#pragma unroll
-  for (int j = 0; j < TILE_N / 8; j++) {
-    float gate[4], up[4];
-    int32_t column[2];
-#pragma unroll
-    for (int c = 0; c < 2; c++) {
-      column[c] = n + unpermuted(8 * j + 2 * (lane % 4) + c, TILE_N, g.w_classes);
-      const float gate_bias = bias_at(p.gate_bias, p.bias_stride, column[c], p.n);
-      const float up_bias = bias_at(p.up_bias, p.bias_stride, column[c], p.n);
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        gate[2 * h + c] = acc[4 * j + 2 * h + c] + gate_bias;
-        up[2 * h + c] = acc[TILE_N / 2 + 4 * j + 2 * h + c] + up_bias;
+  const operand_rows o = operand_of(g, operand);
+  const int32_t box_rows = o.rows / o.classes;
+  const int32_t tiles = p.tile_rows * p.tile_columns;
+  ring_position at = {0, 0};
+  for (int32_t index = blockIdx.x; index < tiles; index += gridDim.x) {
+    for (int32_t k = 0; k < p.k; k += TGLU_TILE_K) {
+      const uint32_t from = raw.ring + at.stage * RAW_BYTES + o.raw;
+      const uint32_t to = smem.ring + at.stage * STAGE_BYTES + o.stage;
+      mbarrier_wait(raw.full + 8 * at.stage, at.parity);
+      mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
+      for (int32_t s = 0; s < o.classes; s++) {
+        move_class(from + s * box_rows * TGLU_RAW_ROW_BYTES, to, box_rows, s, o.classes,
+                   o.shift[s], lane);
       }
-    }
-    gate_factor<4>(p, gate);
-    up_factor<4>(p, up);
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const int32_t row =
-          m + unpermuted(first_row + 16 * warp + lane / 4 + 8 * h, TILE_M, g.x_classes);
-      const uint32_t pair = pack_pair(gate[2 * h] * up[2 * h], gate[2 * h + 1] * up[2 * h + 1]);
-      if (row < p.m && column[0] < p.n) out[row * p.ldo + column[0]] = (uint16_t)pair;
-      if (row < p.m && column[1] < p.n) out[row * p.ldo + column[1]] = (uint16_t)(pair >> 16);
+      fence_proxy_async();
+      __syncwarp();
+      if (lane == 0) {
+        mbarrier_arrive(smem.full + 8 * at.stage);
+        mbarrier_arrive(raw.empty + 8 * at.stage);
+      }
+      ring_advance<ROW_STAGES>(at);
     }
   }
 }
 
-TGLU_DEVICE void consume(const tglu_glu_general_launch &g, const smem_map &smem, int warpgroup,
+TGLU_DEVICE void consume(const tglu_glu_launch &p, const smem_map &smem, int warpgroup,
                          int thread) {
-  const tglu_glu_launch &p = g.base;
   const int32_t tiles = p.tile_rows * p.tile_columns;
   const uint32_t a_offset = warpgroup * 64 * TGLU_TILE_K * 2;
   float acc[1][TILE_N];
+  epilogue_place place;
+  place.staging = 0;
+  place.barrier = BARRIER_WARPGROUP + warpgroup;
+  place.thread = thread;
   ring_position at = {0, 0};
   dependency_wait();
   for (int32_t index = blockIdx.x; index < tiles; index += gridDim.x) {
@@ -119,22 +152,43 @@ TGLU_DEVICE void consume(const tglu_glu_general_launch &g, const smem_map &smem,
     wgmma_wait<0>();
     ring_release_last(smem, at, thread);
     wgmma_pin(acc[0]);
-    store_block(g, tile.row * TILE_M, tile.column * TILE_N, warpgroup * 64, thread, acc[0]);
+    place.row = tile.row * TILE_M + warpgroup * 64;
+    place.column = tile.column * TILE_N;
+    epilogue_block<TILE_N, false, false>(p, place, acc[0], acc[0] + TILE_N / 2);
   }
 }
 
 extern "C" __global__ void __launch_bounds__(384, 1)
     ROW_NAME(const __grid_constant__ tglu_glu_general_launch g) {
   extern __shared__ uint8_t dynamic[];
-  const smem_map smem = smem_map_of<TILE_M, TILE_N, B_ROWS, ROW_STAGES>(dynamic);
+  smem_map smem = smem_map_of<TILE_M, TILE_N, B_ROWS, ROW_STAGES>(dynamic);
+  raw_map raw;
+  raw.ring = smem.staging;
+  smem.full = raw.ring + ROW_STAGES * RAW_BYTES;
+  smem.empty = smem.full + 8 * ROW_STAGES;
+  raw.full = smem.empty + 8 * ROW_STAGES;
+  raw.empty = raw.full + 8 * ROW_STAGES;
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
-  if (threadIdx.x == 0) ring_init<ROW_STAGES>(smem, 2);
+  const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < ROW_STAGES; s++) {
+      mbarrier_init(smem.full + 8 * s, 3);
+      mbarrier_init(smem.empty + 8 * s, 2);
+      mbarrier_init(raw.full + 8 * s, 1);
+      mbarrier_init(raw.empty + 8 * s, 3);
+    }
+    fence_mbarrier_init();
+  }
   __syncthreads();
   if (warpgroup == 0) {
-    registers_decrease<40>();
-    if (threadIdx.x % 32 == 0 && threadIdx.x / 32 < 3) produce(g, smem, threadIdx.x / 32);
+    registers_decrease<88>();
+    if (warp < 3) {
+      move(g, smem, raw, warp, threadIdx.x % 32);
+    } else if (threadIdx.x % 32 == 0) {
+      fetch(g, raw);
+    }
   } else {
-    registers_increase<232>();
-    consume(g, smem, warpgroup - 1, threadIdx.x % 128);
+    registers_increase<208>();
+    consume(g.base, smem, warpgroup - 1, threadIdx.x % 128);
   }
 }

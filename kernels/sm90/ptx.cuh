@@ -164,6 +164,16 @@ TGLU_DEVICE void stmatrix_x2(uint32_t address, uint32_t r0, uint32_t r1) {
                : "memory");
 }
 
+/* ---- ordinary shared-memory words by 32-bit address ---- */
+TGLU_DEVICE uint32_t load_shared(uint32_t address) {
+  uint32_t word;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
+  return word;
+}
+TGLU_DEVICE void store_shared(uint32_t address, uint32_t word) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
 /* ---- arithmetic ---- */
 /* ex2.approx.f32: 2^x, at most 2 ulp; 2^-inf = +0, 2^inf = inf; subnormals kept. */
 TGLU_DEVICE float exp2_approx(float x) {

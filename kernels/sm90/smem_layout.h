@@ -41,6 +41,26 @@ TGLU_HOST_DEVICE int32_t tglu_smem_bytes(int32_t tile_m, int32_t tile_n, int32_t
          TGLU_CONSUMER_WARPGROUPS * tglu_staging_bytes(tile_n) + TGLU_SMEM_BARRIER_BYTES;
 }
 
+/* ---- the general loader (paired_general) ----
+ * Raw boxes land in a ring of their own, 144 bytes a row (64 + 8 elements), and are moved
+ * from there into the stage ring.  No output staging.
+ *   offset 0            stage ring, as above
+ *   ring end            raw ring: stages x (tile_m + 2 tile_n) rows of 144 bytes
+ *   raw end             mbarriers: full, empty, raw_full, raw_empty, [stages] each      */
+#define TGLU_RAW_ROW_BYTES ((TGLU_TILE_K + 8) * 2)
+
+TGLU_HOST_DEVICE int32_t tglu_general_smem_bytes(int32_t tile_m, int32_t tile_n,
+                                                 int32_t stages) {
+  return TGLU_SMEM_ALIGNMENT + stages * tglu_stage_bytes(tile_m, 2 * tile_n) +
+         stages * (tile_m + 2 * tile_n) * TGLU_RAW_ROW_BYTES + TGLU_SMEM_BARRIER_BYTES;
+}
+
+/* Byte offset of byte `column` of row `row` in a tile of 128-byte rows with the 128-byte
+ * swizzle: the 16-byte chunk is xored with row % 8. */
+TGLU_HOST_DEVICE int32_t tglu_stage_offset(int32_t row, int32_t column) {
+  return row * 128 + (column ^ ((row & 7) << 4));
+}
+
 /* Columns of one output box: the widest of 64, 32, 16, 8 that divides tile_n.  The
  * box is swizzled by its own width (128, 64, 32 bytes; 16: none), which makes the
  * 8 x 16-byte rows that stmatrix writes fall into 8 different bank groups. */
