@@ -166,6 +166,16 @@ static tglu_status limited_activation(const tglu__config *config, const json_t *
   return TGLU_OK;
 }
 
+static tglu_status activation_of_key(const tglu__config *config, int key, const char *name,
+                                     tglu_glu_desc *desc)
+{
+  char where[256];
+  snprintf(where, sizeof where, "%s: %s", tglu__show_path(config->path).text,
+           activation_keys[key]);
+  tglu_status status = activation_from_name(where, name, desc);
+  return status == TGLU_ERR_INVALID_ARGUMENT ? TGLU_ERR_UNSUPPORTED : status;
+}
+
 /* Any later key must name the same function, or be the older key that lost. */
 static tglu_status check_other_keys(const tglu__config *config, int won,
                                     const tglu_glu_desc *chosen, char *source, size_t bytes)
@@ -182,7 +192,7 @@ static tglu_status check_other_keys(const tglu__config *config, int won,
       continue;
     }
     tglu_glu_desc other = *chosen;
-    tglu_status status = activation_from_name(activation_keys[i], name, &other);
+    tglu_status status = activation_of_key(config, i, name, &other);
     if (status != TGLU_OK) return status;
     if (other.activation != chosen->activation) {
       return tglu__fail(TGLU_ERR_FORMAT, "%s: %s and %s name different activations",
@@ -210,11 +220,7 @@ static tglu_status named_activation(const tglu__config *config, int key, bool in
                                     const char *name, tglu_glu_desc *desc, char *source,
                                     size_t bytes)
 {
-  char where[256];
-  snprintf(where, sizeof where, "%s: %s", tglu__show_path(config->path).text,
-           activation_keys[key]);
-  tglu_status status = activation_from_name(where, name, desc);
-  if (status == TGLU_ERR_INVALID_ARGUMENT) status = TGLU_ERR_UNSUPPORTED;
+  tglu_status status = activation_of_key(config, key, name, desc);
   if (status == TGLU_OK) status = check_gemma(config, key, name);
   if (status != TGLU_OK) return status;
   snprintf(source, bytes, "%s in %sconfig.json", activation_keys[key],

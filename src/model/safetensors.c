@@ -182,20 +182,21 @@ static bool tensor_bytes(const tglu__entry *entry, uint64_t *bytes)
   return bits % 8 == 0;
 }
 
-static tglu_status check_entry(const parser *p, const tglu__entry *entry)
+static tglu_status check_entry(const parser *p, const char *name,
+                               const tglu__entry *entry)
 {
   const char *type = types[entry->dtype].name;
   uint64_t bytes = 0;
   if (entry->begin > entry->end) {
-    return entry_fail(p, entry->name, "data_offsets [%" PRIu64 ", %" PRIu64
+    return entry_fail(p, name, "data_offsets [%" PRIu64 ", %" PRIu64
                       "] end before they begin", entry->begin, entry->end);
   }
   if (!tensor_bytes(entry, &bytes)) {
-    return entry_fail(p, entry->name, "shape %s x %s is too large or no whole number of"
+    return entry_fail(p, name, "shape %s x %s is too large or no whole number of"
                       " bytes", tglu__show_shape(entry->shape, entry->rank).text, type);
   }
   if (bytes != entry->end - entry->begin) {
-    return entry_fail(p, entry->name, "shape %s x %s takes %" PRIu64 " bytes, data_offsets"
+    return entry_fail(p, name, "shape %s x %s takes %" PRIu64 " bytes, data_offsets"
                       " [%" PRIu64 ", %" PRIu64 "] hold %" PRIu64,
                       tglu__show_shape(entry->shape, entry->rank).text, type, bytes,
                       entry->begin, entry->end, entry->end - entry->begin);
@@ -235,7 +236,7 @@ static tglu_status read_entry(const parser *p, const char *name, const json_t *o
   }
   entry->begin = (uint64_t)range[0];
   entry->end = (uint64_t)range[1];
-  return check_entry(p, entry);
+  return check_entry(p, name, entry);
 }
 
 /* ---- the table ---- */
