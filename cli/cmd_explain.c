@@ -54,6 +54,15 @@ static char *place(void *base, const spec *s) {
   return (char *)at;
 }
 
+/* Prints each line of text indented. */
+static void print_lines(const char *text) {
+  while (*text) {
+    int length = (int)strcspn(text, "\n");
+    if (length) printf("  %.*s\n", length, text);
+    text += length + (text[length] == '\n');
+  }
+}
+
 static int explain_object(const spec *s, const op *o, json_t *into) {
   char text[4096];
   tglu_run_args run;
@@ -73,7 +82,7 @@ static int explain_object(const spec *s, const op *o, json_t *into) {
     printf("%s%s%s\n", s->model ? s->model : "", s->model ? ": " : "", name);
     printf("  row %s%s%s\n", plan.row ? plan.row : "none", plan.down_row ? " + " : "",
            plan.down_row ? plan.down_row : "");
-    printf("  %s\n", text);
+    print_lines(text);
     return CLI_OK;
   }
   json_t *entry = json_object();

@@ -38,7 +38,7 @@ static const struct argp_option options[] = {
    "activation, as a config.json names it, where none does or another is meant", 2},
   {NULL, 0, NULL, 0, "How:", 3},
   {"repeat", OPTION_REPEAT, "N", 0,
-   "time N rounds a layer (default: as many as fit 0.1 s, at least 5)", 3},
+   "time N rounds a layer (default: at least 5 and 0.1 s, up to 0.5 s if times vary)", 3},
   {"no-check", OPTION_NO_CHECK, NULL, 0, "skip the float64 oracle", 3},
   {"no-unfused", OPTION_NO_UNFUSED, NULL, 0, "skip the unfused way", 3},
   {0},
@@ -102,7 +102,7 @@ typedef struct totals {
   double us, unfused_us, flops;
   comparison sum;
   double worst_rel_l2;
-  int failed;
+  int failed, noisy;
 } totals;
 
 static void add_totals(totals *t, const layer_run *l) {
@@ -110,6 +110,7 @@ static void add_totals(totals *t, const layer_run *l) {
   t->us += l->us;
   t->unfused_us += l->unfused_us;
   t->flops += l->flops;
+  t->noisy += l->spread > RUN_NOISY;
   if (!l->checked) return;
   compare_merge(&t->sum, &l->comparison);
   double rel_l2 = compare_rel_l2(&l->comparison);
@@ -191,6 +192,10 @@ static void print_text(const layer_run *runs, const totals *sum, const run_plan 
   table_print(t, stdout);
   table_free(t);
   for (int i = 0; i < rows.count; i++) printf("rows %c: %s\n", 'a' + i, rows.text[i]);
+  if (sum->noisy) {
+    printf("%d layers' times vary by more than %.0f %%: the machine is busy with something "
+           "else\n", sum->noisy, 100 * RUN_NOISY);
+  }
   if (plan->check) printf("(the total's rel L2 is the largest of its layers')\n");
 }
 
@@ -241,6 +246,7 @@ static int print_json(const run_options *args, const tools *t, const hidden_stat
   json_object_set_new(document, "layers", list);
   json_t *total = json_object();
   jo_int(total, "layers", sum->layers);
+  jo_int(total, "noisy_layers", sum->noisy);
   jo_real(total, "us", sum->us);
   jo_real(total, "gflops", sum->flops / sum->us * 1e-3);
   jo_real(total, "unfused_us", sum->unfused_us > 0 ? sum->unfused_us : NAN);

@@ -129,6 +129,7 @@ static void add_case(report *r, const char *name, const check_result *result, in
     if (result->down_row[0]) printf(" + %s", result->down_row);
     if (result->row[0]) printf("\n");
     compare_print(&result->comparison, stdout);
+    if (!pass) printf("  %s\n", why);
   }
   table_cell(r->failures, "%s", name);
   table_cell(r->failures, "%.2e", compare_rel_l2(&result->comparison));
@@ -195,7 +196,7 @@ static int verify_shapes(const verify_args *args, const tools *t) {
     }
   }
   progress_end(&bar);
-  if (code == CLI_OK) return report_end(&r, t, count > 1 || r.failed);
+  if (code == CLI_OK) return report_end(&r, t, count > 1);
   json_decref(r.cases);
   table_free(r.failures);
   return code;
@@ -279,7 +280,7 @@ static int verify_layers(const verify_args *args, const tools *t, const tglu_mod
   }
   progress_end(&bar);
   mem_free(numbers);
-  if (code == CLI_OK) return report_end(&r, t, count > 1 || r.failed);
+  if (code == CLI_OK) return report_end(&r, t, count > 1);
   json_decref(r.cases);
   table_free(r.failures);
   return code;

@@ -11,7 +11,9 @@
 #include "stats.h"
 
 enum { LEAST_ROUNDS = 5 };
-static const double seconds_per_layer = 0.1;
+/* Rounds go on until this time is over and the times agree, or until the second, which
+ * is for a machine that others use too. */
+static const double seconds_per_layer = 0.1, most_seconds = 0.5;
 
 /* The operands that fused and unfused calls share while they are timed. */
 typedef struct bench_pair {
@@ -111,16 +113,25 @@ static int compare_ways(bench_pair *p, const tglu_glu_desc *d, int64_t tokens) {
   return CLI_OK;
 }
 
+/* Whether rounds may end: their number and time, and that their times agree. */
+static int enough(const double *fused, double *sorted, int64_t rounds, double spent) {
+  if (rounds < LEAST_ROUNDS || spent < seconds_per_layer) return 0;
+  if (spent > most_seconds) return 1;
+  memcpy(sorted, fused, (size_t)rounds * sizeof *sorted);
+  return stats_spread(sorted, (size_t)rounds) <= RUN_NOISY;
+}
+
 static int time_rounds(bench_pair *p, const run_plan *plan, rng *random, layer_run *r) {
   int64_t capacity = plan->rounds ? plan->rounds : 4096;
   double *fused = mem_zeroed((size_t)capacity, sizeof *fused);
   double *unfused = mem_zeroed((size_t)capacity, sizeof *unfused);
+  double *sorted = mem_zeroed((size_t)capacity, sizeof *sorted);
   double parts[BASELINE_PARTS] = {0};
   double start = clock_now();
   int code = CLI_OK;
   int64_t i = 0;
   for (; i < capacity && code == CLI_OK; i++) {
-    if (!plan->rounds && i >= LEAST_ROUNDS && clock_now() - start > seconds_per_layer) break;
+    if (!plan->rounds && enough(fused, sorted, i, clock_now() - start)) break;
     int unfused_first = (int)rng_below(random, 2);
     if (unfused_first && p->has_unfused) code = run_unfused(p, &unfused[i], parts);
     if (code == CLI_OK) code = run_fused(p, &fused[i]);
@@ -137,6 +148,7 @@ static int time_rounds(bench_pair *p, const run_plan *plan, rng *random, layer_r
   }
   mem_free(fused);
   mem_free(unfused);
+  mem_free(sorted);
   return code;
 }
 

@@ -7,6 +7,7 @@
 #include "layers.h"
 
 enum { RUN_MAX_ROUNDS = 100000 };
+#define RUN_NOISY 0.25 /* a spread above this is told to the user */
 
 typedef struct run_plan {
   int64_t rounds;       /* 0: as many as fit the time */

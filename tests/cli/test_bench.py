@@ -1,0 +1,102 @@
+"""tileglu bench: short runs; times are not judged."""
+
+import csv
+import io
+
+from support import Case, INPUT, USAGE
+
+QUICK = ["--rounds", "3", "--slice", "0.001", "--warm-up", "0.001", "--cache-mib", "0.01"]
+SHAPE = ["--hidden", "64", "--intermediate", "96"]
+
+
+class Bench(Case):
+    def test_json(self):
+        d = self.json("bench", *SHAPE, *QUICK, "--tokens", "1,16", "--commit", "abc")
+        self.assertEqual((d["commit"], d["command"]), ("abc", "bench"))
+        self.assertRegex(d["date"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        self.assertEqual([(l["m"], l["row"] if l["row"] in ("unfused", "read") else "row")
+                          for l in d["lines"]],
+                         [(m, row) for m in (1, 16) for row in ("row", "unfused", "read")])
+        for line in d["lines"]:
+            self.assertGreater(line["us"], 0)
+            self.assertGreater(line["weight_gbs"], 0)
+            self.assertEqual(line["rounds"], 3)
+            self.assertGreater(line["copies"] * 2 * 64 * 96 * 2, 3 * 0.01 * 2 ** 20)
+            self.assertEqual(line["chosen"], line["row"].startswith("glu_"))
+            if line["row"] == "read":
+                self.assertEqual(line["share_of_read"], 1)
+                self.assertIsNone(line["gflops"])
+                self.assertIsNone(line["rel_l2"])
+            else:
+                self.assertTrue(0 < line["rel_l2"] < 0.02)
+                self.assertAlmostEqual(line["gflops"] * line["us"] * 1e3,
+                                       4 * line["m"] * 64 * 96, delta=2)
+            if line["row"] == "unfused":
+                self.assertEqual(line["ratio_unfused"], 1)
+
+    def test_all_rows_each_type(self):
+        rows = self.json("info")["backends"][0]["rows"]
+        for dtype in ["bf16", "f16", "f32"]:
+            d = self.json("bench", *SHAPE, *QUICK, "--rows", "all", "--dtype", dtype)
+            names = [l["row"] for l in d["lines"]][:-2]
+            usable = {r["name"] for r in rows if r["op"] == "glu" and r["usable"] and
+                      dtype in r["dtypes"].split()}
+            self.assertEqual(set(names), usable)
+            self.assertEqual(len(names), len(usable))
+            self.assertEqual(sum(l["chosen"] for l in d["lines"]), 1)
+
+    def test_named_rows(self):
+        name = "glu_bf16_portable_dot_1x2"
+        d = self.json("bench", *SHAPE, *QUICK, "--rows", name)
+        self.assertIn(name, [l["row"] for l in d["lines"]])
+        self.refused(USAGE, "no_row", "bench", *SHAPE, *QUICK, "--rows", "no_row")
+
+    def test_mlp_layout_bias(self):
+        for layout in ["separate", "stacked_gate_first", "stacked_up_first", "interleaved"]:
+            d = self.json("bench", *SHAPE, *QUICK, "--op", "mlp", "--layout", layout,
+                          "--bias", "--residual", "--activation", "gelu_erf")
+            first = d["lines"][0]
+            self.assertEqual((first["op"], first["layout"]), ("mlp", layout))
+            self.assertIn(" + down_", first["row"])
+
+    def test_every_activation_unfused(self):
+        """The unfused way's result is checked before it is timed."""
+        for activation in ["silu", "gelu_tanh", "gelu_erf", "relu", "sigmoid", "swigluoai"]:
+            for isa in ["portable", None]:
+                where = ["--cpu-isa", isa] if isa else []
+                d = self.json("bench", *SHAPE, *QUICK, "--rounds", "1", "--activation",
+                              activation, "--dtype", "bf16,f16,f32", *where)
+                self.assertEqual(len(d["lines"]), 9)
+
+    def test_csv(self):
+        path = self.folder / "out.csv"
+        out, _ = self.tileglu("bench", "--model", "smollm2-135m", *QUICK, "--csv", path,
+                              "--tokens", "2")
+        self.assertIn("SmolLM2-135M", out)
+        to_stdout, _ = self.tileglu("bench", "--model", "SmolLM2-135M", *QUICK, "--csv", "-",
+                                    "--tokens", "2")
+        for text in [path.read_text(), to_stdout]:
+            lines = list(csv.DictReader(io.StringIO(text)))
+            self.assertEqual(len(lines), 3)
+            for line in lines:
+                self.assertEqual(None, line.get(None))
+                self.assertEqual((line["model"], line["k"], line["n"], line["m"]),
+                                 ("SmolLM2-135M", "576", "1536", "2"))
+                self.assertGreater(float(line["us"]), 0)
+                self.assertTrue(line["date"] and line["commit"] and line["cpu"])
+            self.assertEqual(lines[2]["row"], "read")
+            self.assertEqual(lines[2]["gflops"], "")
+
+    def test_csv_refused(self):
+        self.refused(INPUT, ["--csv", "no/such"], "bench", *SHAPE, *QUICK, "--csv",
+                     "no/such/out.csv")
+
+    def test_list(self):
+        out, _ = self.tileglu("bench", "--list")
+        for word in ["Qwen2.5-72B", "29568", "gelu_tanh", "stacked_gate_first"]:
+            self.assertIn(word, out)
+        models = {m["model"]: m for m in self.json("bench", "--list")["models"]}
+        self.assertEqual(models["Qwen2.5-7B"]["intermediate"], 18944)
+        self.assertEqual(models["gpt-oss-20B-expert"]["activation"], "swigluoai")
+        for name in models:
+            self.json("explain", "--model", name)

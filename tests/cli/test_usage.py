@@ -1,0 +1,133 @@
+"""Help, version, and command lines that are refused."""
+
+from support import Case, INPUT, RUNTIME, USAGE
+
+COMMANDS = ["info", "run", "verify", "bench", "explain"]
+
+
+class Help(Case):
+    def test_command(self):
+        out, err = self.tileglu("--help")
+        self.assertEqual(err, "")
+        for word in COMMANDS + ["COMMAND", "Exit status: 0", "Examples:"]:
+            self.assertIn(word, out)
+
+    def test_subcommands(self):
+        pieces = {
+            "info": ["kernel rows"],
+            "run": ["FILE|FOLDER", "--layer", "--tokens", "--input", "--dtype", "unfused",
+                    "Examples:"],
+            "verify": ["float64 oracle", "--quick", "--full", "2^-8 rms", "Examples:"],
+            "bench": ["--model", "--rounds", "--csv", "last-level cache", "Examples:"],
+            "explain": ["--misalign", "--pad", "Examples:"],
+        }
+        for command in COMMANDS:
+            out, err = self.tileglu(command, "--help")
+            self.assertEqual(err, "")
+            flat = " ".join(out.split())
+            for word in pieces[command] + [f"Usage: tileglu {command}", "Exit status: 0",
+                                           "--backend", "--json", "--threads"]:
+                self.assertIn(word, flat, command)
+            self.assertNotIn("inject", out)
+
+    def test_version(self):
+        out, _ = self.tileglu("--version")
+        self.assertRegex(out, r"^tileglu \d+\.\d+\.\d+ \(commit \S+\)\n$")
+
+
+class Usage(Case):
+    def test_no_command(self):
+        self.refused(USAGE, "COMMAND")
+
+    def test_unknown_command(self):
+        self.refused(USAGE, ['"rum"', "explain"], "rum")
+
+    def test_unknown_option(self):
+        for command in COMMANDS:
+            self.refused(USAGE, ["--nonsense", f"tileglu {command}"], command, "--nonsense")
+
+    def test_extra_argument(self):
+        for command in ["info", "bench", "explain"]:
+            self.refused(USAGE, '"extra"', command, "extra")
+        for command in ["run", "verify"]:
+            self.refused(USAGE, '"b"', command, "a", "b")
+
+    def test_missing_shape_or_file(self):
+        self.refused(USAGE, "FILE", "run")
+        self.refused(USAGE, "--model", "verify")
+        self.refused(USAGE, "--model", "bench")
+        self.refused(USAGE, "--model", "explain")
+
+    def test_numbers(self):
+        shape = ["--hidden", "8", "--intermediate", "8"]
+        cases = [
+            (["verify", "--hidden", "0", "--intermediate", "8"], "--hidden"),
+            (["verify", "--hidden", "8x", "--intermediate", "8"], "--hidden"),
+            (["verify", "--hidden", "", "--intermediate", "8"], "--hidden"),
+            (["verify", "--hidden", "8", "--intermediate", "-1"], "--intermediate"),
+            (["verify", "--hidden", "8", "--intermediate", "99999999999999999999"],
+             "--intermediate"),
+            (["verify", *shape, "--tokens", "1,,2"], "--tokens"),
+            (["verify", *shape, "--tokens", "-1"], "--tokens"),
+            (["verify", *shape, "--threads", "-1"], "--threads"),
+            (["verify", *shape, "--threads", "two"], "--threads"),
+            (["verify", *shape, "--seed", "x"], "--seed"),
+            (["verify", *shape, "--pad", "-1"], "--pad"),
+            (["verify", *shape, "--misalign", "64"], "--misalign"),
+            (["verify", *shape, "--limit", "nan"], "--limit"),
+            (["verify", *shape, "--inject", "nan"], "--inject"),
+            (["verify", *shape, "--inject", "nan@x"], "--inject"),
+            (["bench", *shape, "--rounds", "0"], "--rounds"),
+            (["bench", *shape, "--slice", "-1"], "--slice"),
+            (["bench", *shape, "--tokens", "0"], "--tokens"),
+            (["bench", *shape, "--cache-mib", "x"], "--cache-mib"),
+            (["run", "f", "--tokens", "0"], "--tokens"),
+            (["run", "f", "--repeat", "0"], "--repeat"),
+        ]
+        for arguments, option in cases:
+            self.refused(USAGE, option, *arguments)
+
+    def test_names(self):
+        shape = ["--hidden", "8", "--intermediate", "8"]
+        cases = [
+            (["--backend", "gpu"], ["--backend", "gpu", "cuda"]),
+            (["--dtype", "fp8"], ["--dtype", "bf16"]),
+            (["--dtype", ""], ["--dtype", "bf16"]),
+            (["--activation", "SiLU"], ["--activation", "gelu_tanh"]),
+            (["--layout", "packed"], ["--layout", "interleaved"]),
+            (["--op", "mlpp"], ["--op", "glu"]),
+            (["--cpu-isa", "sse9"], ["cpu_isa", "portable"]),
+            (["--row", "no_such_row"], ["row", "no_such_row"]),
+        ]
+        for arguments, words in cases:
+            self.refused(USAGE, words, "verify", *shape, *arguments)
+        self.refused(USAGE, ["--model", "GPT-9"], "verify", "--model", "GPT-9")
+
+    def test_contradictions(self):
+        shape = ["--hidden", "8", "--intermediate", "8"]
+        self.refused(USAGE, "together", "verify", "--hidden", "8")
+        self.refused(USAGE, "--model", "verify", "--model", "SmolLM2-135M", *shape)
+        self.refused(USAGE, "one of them", "verify", "--quick", *shape)
+        self.refused(USAGE, "one of them", "verify", "--quick", "file")
+        self.refused(USAGE, "FILE", "verify", *shape, "--layer", "1")
+        self.refused(USAGE, "--residual", "verify", *shape, "--op", "glu", "--residual")
+        self.refused(USAGE, "alpha", "verify", *shape, "--alpha", "2")
+        self.refused(USAGE, "standard output", "bench", *shape, "--json", "--csv", "-")
+
+    def test_environment(self):
+        self.refused(USAGE, "TILEGLU_THREADS", "info", TILEGLU_THREADS="many")
+        self.refused(USAGE, "TILEGLU_BACKEND", "info", TILEGLU_BACKEND="tpu")
+        out, _ = self.tileglu("verify", "--hidden", "8", "--intermediate", "8", "--threads",
+                              "1", TILEGLU_THREADS="3", TILEGLU_CPU_ISA="portable")
+        self.assertIn("portable", out)
+
+    def test_gpu_is_not_silently_replaced(self):
+        self.refused(RUNTIME, "cuda", "verify", "--quick", "--backend", "cuda")
+        self.refused(RUNTIME, "cuda", "bench", "--hidden", "8", "--intermediate", "8",
+                     "--device", "cuda")
+        self.refused(USAGE, "tpu", "bench", "--hidden", "8", "--intermediate", "8",
+                     "--device", "tpu")
+
+    def test_missing_file(self):
+        for command in ["run", "verify"]:
+            self.refused(INPUT, "no/such/file", command, "no/such/file")
