@@ -112,6 +112,72 @@ static tglu_status load_failed(const char *file, const char *what, tglu__span te
                     error->line, error->column);
 }
 
+/* ---- what Jansson may lose ----
+ * When a string outgrows Jansson's buffer and there is no memory for a larger one, the
+ * rest of the string is dropped without an error.  So the bytes of all strings are
+ * counted in the text and in what came of it. */
+static unsigned hex4(const char *at)
+{
+  unsigned value = 0;
+  for (int i = 0; i < 4; i++) {
+    unsigned digit = (unsigned char)at[i];
+    value = value * 16 + (digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10);
+  }
+  return value;
+}
+
+/* Decoded bytes of every string in a text that Jansson accepted. */
+static size_t text_bytes(tglu__span text)
+{
+  size_t bytes = 0;
+  bool inside = false;
+  for (size_t i = 0; i < text.length; i++) {
+    char byte = text.at[i];
+    if (byte == '"') {
+      inside = !inside;
+    } else if (inside && byte == '\\' && text.length - i > 5 && text.at[i + 1] == 'u') {
+      unsigned code = hex4(text.at + i + 2);
+      bool half = code >= 0xd800 && code < 0xe000; /* of a pair that makes 4 bytes */
+      bytes += half ? 2 : code < 0x80 ? 1 : code < 0x800 ? 2 : 3;
+      i += 5;
+    } else if (inside) {
+      i += byte == '\\';
+      bytes++;
+    }
+  }
+  return bytes;
+}
+
+static size_t tree_bytes(const json_t *value)
+{
+  size_t bytes = json_string_length(value), i;
+  json_t *item;
+  const char *key;
+  json_array_foreach(value, i, item) bytes += tree_bytes(item);
+  json_object_foreach((json_t *)(uintptr_t)value, key, item) {
+    bytes += strlen(key) + tree_bytes(item);
+  }
+  return bytes;
+}
+
+/* Jansson's parse, or NULL with the message set. */
+static json_t *load(const char *file, const char *what, tglu__span text, size_t flags,
+                    tglu_status *status)
+{
+  json_error_t error;
+  json_t *value = json_loadb(text.at, text.length,
+                             flags | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
+  *status = TGLU_OK;
+  if (!value) {
+    *status = load_failed(file, what, text, &error);
+  } else if (text_bytes(text) != tree_bytes(value)) {
+    *status = tglu__no_memory(file);
+    json_decref(value);
+    value = NULL;
+  }
+  return value;
+}
+
 tglu_status tglu__json_load(const char *file, const char *what, tglu__span text,
                             int max_depth, size_t flags, json_t **out)
 {
@@ -120,10 +186,8 @@ tglu_status tglu__json_load(const char *file, const char *what, tglu__span text,
   skip_space(&c);
   tglu_status status = skip_value(&c, max_depth);
   if (status != TGLU_OK) return status;
-  json_error_t error;
-  *out = json_loadb(text.at, text.length,
-                    flags | JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-  return *out ? TGLU_OK : load_failed(file, what, text, &error);
+  *out = load(file, what, text, flags, &status);
+  return status;
 }
 
 static tglu_status one_member(cursor *c, int max_depth, tglu__member_fn fn, void *user)
@@ -142,9 +206,8 @@ static tglu_status one_member(cursor *c, int max_depth, tglu__member_fn fn, void
   if (status != TGLU_OK) return status;
   value.length = (size_t)(c->at - value.at);
 
-  json_error_t error;
-  json_t *key = json_loadb(key_text.at, key_text.length, JSON_DECODE_ANY, &error);
-  if (!key) return load_failed(c->file, c->what, key_text, &error);
+  json_t *key = load(c->file, c->what, key_text, 0, &status);
+  if (!key) return status;
   status = fn(user, json_string_value(key), value);
   json_decref(key);
   return status;
