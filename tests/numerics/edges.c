@@ -87,6 +87,21 @@ static void k_remainders(void **state) {
   assert_true(tt_batch_end(&batch));
 }
 
+/* x too large to stay converted: K in blocks for groups of tokens. */
+static void blocked_k(void **state) {
+  (void)state;
+  static const int64_t sizes[][2] = {{13, 4096}, {12, 4097}, {49, 1025}, {97, 513},
+                                     {41, 1201}, {193, 320}, {200, 321}, {1, 8193}};
+  char text[64];
+  tt_batch batch;
+  begin(&batch, "blocked k", text, sizeof text);
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+    check_sizes(&batch, sizes[i][0], 9, sizes[i][1]);
+  }
+  check_sizes(&batch, 49, 37, 1030);
+  assert_true(tt_batch_end(&batch));
+}
+
 static void prime_strides(void **state) {
   (void)state;
   static const int64_t pads[] = {1, 2, 3, 7, 13, 31, 61};
@@ -143,8 +158,8 @@ int main(int argc, char **argv) {
   context = tt_cpu_context(isa, 2, false);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(small_m_n),     cmocka_unit_test(tile_edges),
-      cmocka_unit_test(k_remainders),  cmocka_unit_test(prime_strides),
-      cmocka_unit_test(odd_addresses),
+      cmocka_unit_test(k_remainders),  cmocka_unit_test(blocked_k),
+      cmocka_unit_test(prime_strides), cmocka_unit_test(odd_addresses),
   };
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);
   tglu_context_destroy(context);

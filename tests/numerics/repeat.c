@@ -18,8 +18,8 @@ static void medium_case(tt_case *c, tt_op op, tglu_dtype dtype) {
   c->op = op;
   c->dtype = dtype;
   c->layout = TGLU_LAYOUT_INTERLEAVED;
-  c->m = 13;
-  c->n = 45;
+  c->m = 17; /* enough products for the pool to be used */
+  c->n = 61;
   c->k = 150;
   c->gate_bias = c->up_bias = c->down_bias = true;
   if (op != TT_OP_GLU) c->residual = TT_RESIDUAL_APART;
