@@ -1,0 +1,167 @@
+/* The GPU test: every kernel row on a real device, through the public API, against a
+ * float64 reference on the device.  A plain program that can be copied to another
+ * machine with the libraries beside it.  gpu_glu --help says how to select parts.
+ * Exit status: 0 all passed, 1 failures, 77 no usable GPU. */
+#include <getopt.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "gpu_parts.h"
+
+static const struct {
+  const char *name;
+  void (*run)(const gpu_options *options);
+  const char *what;
+} parts[] = {
+  {"selfcheck", part_selfcheck, "the reference against the host; planted errors are found"},
+  {"values", part_values, "extreme and hand-made values, the last element of K"},
+  {"matrix", part_matrix, "layout x activation x bias, each row"},
+  {"edges", part_edges, "tile edges in M, N and K, each row"},
+  {"capture", part_capture, "graphs, made and first called inside a capture"},
+  {"streams", part_streams, "two streams at once, behind delayed work"},
+  {"pdl", part_pdl, "programmatic launches wait for what they read"},
+  {"threads", part_threads, "16 threads, one context and 16"},
+  {"contexts", part_contexts, "several contexts, the caller's current one kept"},
+  {"sms", part_sms, "SM limits, the same bits for each"},
+  {"beside", part_beside, "next to a kernel that holds half the SMs"},
+  {"repeat", part_repeat, "50 repeats, the same bits"},
+  {"models", part_models, "Qwen2.5 shapes, the planner's choices"},
+  {"offsets", part_offsets, "beyond 2^31 elements and bytes"},
+  {"sweep", part_sweep, "random shapes, strides, offsets"},
+};
+enum { PARTS = sizeof parts / sizeof parts[0] };
+
+double gpu_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+bool gpu_out_of_time(const gpu_options *options) { return gpu_now() > options->part_end; }
+
+void gpu_each_row(const gpu_options *options,
+                  void (*visit)(const gpu_options *, const char *row, int dtype)) {
+  tglu_context *context = gpu_context(NULL, 0, 1, 0);
+  if (context == NULL) return;
+  int visited = 0;
+  for (int32_t i = 0; i < tglu_row_count(context); ++i) {
+    tglu_row_info info;
+    tglu_row_info_init(&info);
+    if (tglu_row_get(context, i, &info) != TGLU_OK || strcmp(info.op, "glu") != 0) continue;
+    if (options->row != NULL && strcmp(options->row, info.name) != 0) continue;
+    ++visited;
+    if (!info.usable) {
+      gpu_skip("row %s cannot run here", info.name);
+      continue;
+    }
+    visit(options, info.name, info.dtypes >> TGLU_DTYPE_F16 & 1 ? DTYPE_F16 : DTYPE_BF16);
+  }
+  gpu_require(visited > 0, "no row was tested");
+  tglu_context_destroy(context);
+}
+
+/* A kernel that never ends must end the program: nothing passes for too long. */
+static void *watch(void *limit) {
+  long long seen = -1;
+  for (;;) {
+    sleep(*(const unsigned *)limit);
+    long long now = gpu_total.passed + gpu_total.failed;
+    if (now == seen) {
+      printf("FAILED nothing moved for %u s: a kernel hangs\n", *(const unsigned *)limit);
+      printf("%lld passed, %lld failed, %lld skipped\n", gpu_total.passed,
+             gpu_total.failed + 1, gpu_total.skipped);
+      fflush(stdout);
+      _Exit(1);
+    }
+    seen = now;
+  }
+  return NULL;
+}
+
+static void usage(void) {
+  printf("usage: gpu_glu [options] [part ...]\n"
+         "  --row NAME        only this kernel row\n"
+         "  --seed N          of all random numbers (default 1)\n"
+         "  --sweep N         cases of the sweep (default 2000)\n"
+         "  --seconds S       time limit of a part (default 120)\n"
+         "  --hang S          end if nothing moves for S seconds (default 60)\n"
+         "  --memory GIB      most device memory to take (default 16)\n"
+         "  --device N        --library FILE\n"
+         "parts (default: all):\n");
+  for (int i = 0; i < PARTS; ++i) printf("  %-10s %s\n", parts[i].name, parts[i].what);
+}
+
+static bool selected(int part, int argc, char **argv, int first) {
+  if (first == argc) return true;
+  for (int i = first; i < argc; ++i)
+    if (strcmp(argv[i], parts[part].name) == 0) return true;
+  return false;
+}
+
+static bool known_parts(int argc, char **argv, int first) {
+  for (int i = first; i < argc; ++i) {
+    bool known = false;
+    for (int p = 0; p < PARTS; ++p) known = known || strcmp(argv[i], parts[p].name) == 0;
+    if (!known) {
+      fprintf(stderr, "gpu_glu: there is no part %s\n", argv[i]);
+      return false;
+    }
+  }
+  return true;
+}
+
+int main(int argc, char **argv) {
+  static const struct option names[] = {
+    {"row", 1, NULL, 'r'},    {"seed", 1, NULL, 's'},   {"sweep", 1, NULL, 'n'},
+    {"seconds", 1, NULL, 't'}, {"hang", 1, NULL, 'g'},  {"memory", 1, NULL, 'm'},
+    {"device", 1, NULL, 'd'}, {"library", 1, NULL, 'l'}, {"help", 0, NULL, 'h'},
+    {NULL, 0, NULL, 0}};
+  gpu_options options = {.seed = 1, .seconds = 120, .sweep = 2000};
+  static unsigned hang = 60;
+  const char *library = NULL;
+  int device = 0, memory_gib = 16, option;
+  while ((option = getopt_long(argc, argv, "", names, NULL)) != -1) {
+    switch (option) {
+      case 'r': options.row = optarg; break;
+      case 's': options.seed = strtoull(optarg, NULL, 0); break;
+      case 'n': options.sweep = strtoll(optarg, NULL, 0); break;
+      case 't': options.seconds = strtod(optarg, NULL); break;
+      case 'g': hang = (unsigned)strtoul(optarg, NULL, 0); break;
+      case 'm': memory_gib = atoi(optarg); break;
+      case 'd': device = atoi(optarg); break;
+      case 'l': library = optarg; break;
+      case 'h': usage(); return 0;
+      default: usage(); return 2;
+    }
+  }
+  if (!known_parts(argc, argv, optind)) return 2;
+  if (!gpu_open(library, device)) return 77;
+  if (!gpu_arena_create((size_t)memory_gib << 30)) {
+    printf("skipped: no device memory\n");
+    return 77;
+  }
+  pthread_t watcher;
+  if (pthread_create(&watcher, NULL, watch, &hang) != 0) return 2;
+  printf("seed %llu\n", (unsigned long long)options.seed);
+  for (int i = 0; i < PARTS; ++i) {
+    if (!selected(i, argc, argv, optind)) continue;
+    gpu_totals before = gpu_total;
+    double start = gpu_now();
+    options.part_end = start + options.seconds;
+    parts[i].run(&options);
+    printf("%-10s %lld passed, %lld failed, %lld skipped, %.1f s\n", parts[i].name,
+           gpu_total.passed - before.passed, gpu_total.failed - before.failed,
+           gpu_total.skipped - before.skipped, gpu_now() - start);
+    fflush(stdout);
+  }
+  if (gpu_total.passed == 0 && gpu_total.failed == 0) ++gpu_total.failed;
+  printf("%lld outputs compared, %lld off by more than 1 %%, worst relative L2 error of a "
+         "case %.3g\n", gpu_total.compared, gpu_total.off_by_1pct, gpu_total.worst_rel_l2);
+  printf("%lld passed, %lld failed, %lld skipped\n", gpu_total.passed, gpu_total.failed,
+         gpu_total.skipped);
+  return gpu_total.failed != 0;
+}

@@ -1,0 +1,146 @@
+/* The headers that host and kernels share: tile order, shared-memory map, swizzle. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "../kernels/sm90/smem_layout.h"
+#include "../kernels/sm90/tile_order.h"
+#include "../support/cmocka_all.h"
+#include "plan/rows.h"
+
+/* Every tile once, whatever the grid and the group. */
+static void order_is_a_bijection(void **unused) {
+  (void)unused;
+  static const int32_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 31, 64, 101};
+  static const int32_t groups[] = {1, 2, 3, 4, 5, 8, 16, 1000};
+  const int ns = sizeof sizes / sizeof sizes[0], ng = sizeof groups / sizeof groups[0];
+  static unsigned char seen[101 * 101];
+  for (int r = 0; r < ns; ++r) {
+    for (int c = 0; c < ns; ++c) {
+      for (int g = 0; g < ng; ++g) {
+        int32_t rows = sizes[r], columns = sizes[c];
+        memset(seen, 0, sizeof seen);
+        for (int32_t i = 0; i < rows * columns; ++i) {
+          tglu_tile t = tglu_tile_at(i, rows, columns, groups[g]);
+          assert_in_range(t.row, 0, rows - 1);
+          assert_in_range(t.column, 0, columns - 1);
+          assert_false(seen[t.row * columns + t.column]++);
+        }
+      }
+    }
+  }
+}
+
+/* Inside a group the row runs fastest and the group is compact. */
+static void order_is_grouped(void **unused) {
+  (void)unused;
+  for (int32_t i = 0; i < 4 * 50; ++i) {
+    tglu_tile t = tglu_tile_at(i, 10, 50, 4);
+    assert_true(t.row < 4);
+    assert_int_equal(t.row, i % 4);
+    assert_int_equal(t.column, i / 4);
+  }
+  tglu_tile last = tglu_tile_at(10 * 50 - 1, 10, 50, 4);
+  assert_int_equal(last.row, 9);
+  assert_int_equal(last.column, 49);
+}
+
+/* Near the largest tile count nothing overflows (UBSan sees it). */
+static void order_at_the_limit(void **unused) {
+  (void)unused;
+  const int32_t rows = 46340, columns = 46340;
+  tglu_tile t = tglu_tile_at(rows * columns - 1, rows, columns, 8);
+  assert_int_equal(t.row, rows - 1);
+  assert_int_equal(t.column, columns - 1);
+  t = tglu_tile_at(2147483646, 1, 2147483647, 1);
+  assert_int_equal(t.row, 0);
+  assert_int_equal(t.column, 2147483646);
+}
+
+static void rows_fit(void **unused) {
+  (void)unused;
+  assert_true(tglu__row_total > 0);
+  for (int32_t i = 0; i < tglu__row_total; ++i) {
+    const tglu__row *row = &tglu__rows[i];
+    int32_t b_rows = tglu__row_b_rows(row);
+    assert_in_range(tglu__row_smem_bytes(row), 1, 232448);
+    assert_int_equal(tglu_stage_bytes(row->tile_m, b_rows) % 1024, 0);
+    assert_true((2 * row->stages + 2) * 8 <= TGLU_SMEM_BARRIER_BYTES);
+    assert_true(row->stages >= 2);
+    /* A box is at most 256 high; a share of the weights' tile is whole swizzle atoms. */
+    assert_true(row->tile_m <= 256 && row->tile_n / row->cluster_m <= 256);
+    assert_int_equal(row->tile_n % (8 * row->cluster_m), 0);
+    assert_int_equal(row->tile_m % 64, 0);
+    assert_int_equal(tglu_staging_bytes(row->tile_n) % 1024, 0);
+  }
+}
+
+/* A box's chunks go to different places, all of them inside the box. */
+static void box_is_a_bijection(void **unused) {
+  (void)unused;
+  for (int32_t columns = 8; columns <= 64; columns *= 2) {
+    static unsigned char seen[64 * 8];
+    memset(seen, 0, sizeof seen);
+    for (int32_t row = 0; row < 64; ++row) {
+      for (int32_t chunk = 0; chunk < columns / 8; ++chunk) {
+        int32_t offset = tglu_out_box_offset(columns, row, chunk);
+        assert_int_equal(offset % 16, 0);
+        assert_in_range(offset, 0, 64 * columns * 2 - 16);
+        assert_false(seen[offset / 16]++);
+      }
+    }
+  }
+}
+
+/* The driver's swizzles, written down the long way: within rows of the swizzle's width
+ * in bytes, the 16-byte chunk index is xor-ed with bits of the 128-byte line's index. */
+static void box_is_the_hardware_swizzle(void **unused) {
+  (void)unused;
+  for (int32_t columns = 8; columns <= 64; columns *= 2) {
+    int32_t width = columns * 2, chunks = width / 16, rows_a_line = 128 / width;
+    for (int32_t row = 0; row < 64; ++row) {
+      for (int32_t chunk = 0; chunk < chunks; ++chunk) {
+        int32_t line = row / rows_a_line;
+        int32_t moved = chunk ^ (line % chunks);
+        assert_int_equal(tglu_out_box_offset(columns, row, chunk), row * width + moved * 16);
+      }
+    }
+  }
+}
+
+/* stmatrix stores 8 rows of 16 bytes at once: 8 different groups of four banks. */
+static void staging_has_no_bank_conflicts(void **unused) {
+  (void)unused;
+  for (int32_t columns = 8; columns <= 64; columns *= 2) {
+    for (int32_t first = 0; first < 64; first += 8) {
+      for (int32_t chunk = 0; chunk < columns / 8; ++chunk) {
+        unsigned groups = 0;
+        for (int32_t row = first; row < first + 8; ++row)
+          groups |= 1u << tglu_out_box_offset(columns, row, chunk) / 16 % 8;
+        assert_int_equal(groups, 0xff);
+      }
+    }
+  }
+}
+
+static void box_divides_the_tile(void **unused) {
+  (void)unused;
+  for (int32_t tile_n = 8; tile_n <= 256; tile_n += 8) {
+    int32_t columns = tglu_out_box_columns(tile_n);
+    assert_int_equal(tile_n % columns, 0);
+    assert_true(columns == 64 || tile_n % (2 * columns) != 0);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(order_is_a_bijection),
+    cmocka_unit_test(order_is_grouped),
+    cmocka_unit_test(order_at_the_limit),
+    cmocka_unit_test(rows_fit),
+    cmocka_unit_test(box_is_a_bijection),
+    cmocka_unit_test(box_is_the_hardware_swizzle),
+    cmocka_unit_test(staging_has_no_bank_conflicts),
+    cmocka_unit_test(box_divides_the_tile),
+  };
+  return cmocka_run_group_tests_name("cuda_layout", tests, NULL, NULL);
+}
