@@ -9,8 +9,8 @@ enum {
   GROUP_ROWS = 256,         /* weight rows a group, at most                            */
   GROUP_ROWS_MIN = 32,
   ITEMS_PER_SLOT = 4,       /* so that the last item's time matters little             */
-  STREAM_TOKENS = 4,        /* up to here memory is slower than the arithmetic         */
-  DOT_TOKENS = 24,          /* up to here transposing the weights costs more than the
+  STREAM_TOKENS = 8,        /* up to here memory is slower than the arithmetic         */
+  DOT_TOKENS = 40,          /* up to here transposing the weights costs more than the
                                sums across vectors                                     */
   SMALL_PRODUCTS = 1 << 17  /* below this a wake-up costs more than a thread saves     */
 };
@@ -73,9 +73,9 @@ tglu__blocking tglu__block(const tglu__cpu_row *row, int32_t threads, int64_t to
   if (!b.resident) b.ldx = b.kc + TGLU__K_ALIGN;
 
   int64_t most = along_k ? smaller(K_TOKENS, TGLU__SCRATCH_X / b.ldx) : PANEL_TOKENS;
+  if (!b.resident) most -= most % row->tile_tokens;
   b.token_blocks = ceil_div(tokens, most);
-  b.token_block = ceil_div(tokens, b.token_blocks);
-  if (b.token_blocks > 1) b.token_block = round_up(b.token_block, row->tile_tokens);
+  b.token_block = round_up(ceil_div(tokens, b.token_blocks), row->tile_tokens);
   b.token_block = smaller(b.token_block, tokens);
   b.token_blocks = ceil_div(tokens, b.token_block);
 
