@@ -1,6 +1,7 @@
 /* The public calls on the real CPU backend: what crosses the border between the
  * library's own part and a backend.  Accuracy is the numeric tests' affair; here
  * the numbers are small enough to be exact. */
+#include <fenv.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -324,6 +325,37 @@ static void empty_mlp_writes_bias_and_residual(void **state)
   }
 }
 
+/* Nor does the caller's rounding mode take part, and it is kept. */
+static void empty_mlp_rounds_to_nearest(void **state)
+{
+  (void)state;
+  const float bias = 1.0f, residual = 0x1p-30f;
+  float out = 0;
+  tglu_mlp_desc d;
+  tglu_mlp_desc_init(&d);
+  d.glu.hidden = 1;
+  d.glu.dtype = TGLU_DTYPE_F32;
+  d.glu.activation = TGLU_ACTIVATION_SILU;
+  d.glu.layout = TGLU_LAYOUT_SEPARATE;
+  d.down_bias = &bias;
+  tglu_mlp *empty = NULL;
+  assert_ok(tglu_mlp_create(context, &d, &empty));
+  tglu_run_args a;
+  tglu_run_args_init(&a);
+  a.x = &residual;
+  a.residual = &residual;
+  a.tokens = 1;
+  a.out = &out;
+  assert_int_equal(fesetround(FE_UPWARD), 0);
+  const tglu_status status = tglu_mlp_run(empty, &a);
+  const int mode = fegetround();
+  fesetround(FE_TONEAREST);
+  assert_ok(status);
+  assert_int_equal(mode, FE_UPWARD);
+  assert_true(out == 1.0f);
+  tglu_mlp_destroy(empty);
+}
+
 static void empty_glu_writes_nothing(void **state)
 {
   (void)state;
@@ -453,6 +485,7 @@ int main(void)
     TEST(overlaps_change_nothing),
     TEST(changed_weights_count),
     TEST(empty_mlp_writes_bias_and_residual),
+    TEST(empty_mlp_rounds_to_nearest),
     TEST(empty_glu_writes_nothing),
     TEST(rows_and_plans_have_names),
     TEST(one_object_many_threads),
