@@ -1,6 +1,5 @@
 /* The command `tileglu`: finds the subcommand and hands it the rest. */
 #include <argp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,46 +14,6 @@ static const struct {
   {"info", cmd_info},   {"run", cmd_run},         {"verify", cmd_verify},
   {"bench", cmd_bench}, {"explain", cmd_explain},
 };
-
-static char message_name[64] = "tileglu";
-
-void cli_set_name(const char *name) {
-  snprintf(message_name, sizeof message_name, "%s", name);
-}
-
-const char *cli_name(void) { return message_name; }
-
-static void message(const char *kind, const char *format, va_list list) {
-  fflush(stdout);
-  fprintf(stderr, "%s: %s", message_name, kind);
-  vfprintf(stderr, format, list);
-}
-
-int cli_error(int code, const char *format, ...) {
-  va_list list;
-  va_start(list, format);
-  message("", format, list);
-  va_end(list);
-  fputc('\n', stderr);
-  return code;
-}
-
-void cli_warn(const char *format, ...) {
-  va_list list;
-  va_start(list, format);
-  message("warning: ", format, list);
-  va_end(list);
-  fputc('\n', stderr);
-}
-
-int cli_library_error(int code, const char *format, ...) {
-  va_list list;
-  va_start(list, format);
-  message("", format, list);
-  va_end(list);
-  fprintf(stderr, ": %s\n", tglu_last_error());
-  return code;
-}
 
 static const char doc[] =
   "The gated MLP of large language models, with the activation fused into the "
