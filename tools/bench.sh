@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 . tools/common.sh
 
 sh tools/setup.sh build
-# shellcheck disable=SC2046  # no option or one
+# shellcheck disable=SC2046  # none or some options
 build_preset gcc-release $(run_options gcc-release)
 sh tools/venv.sh tools/requirements-torch.txt \
   "torch 2.13.0 (about 200 MB where pip finds a CPU build, else the CUDA build of about 3 GB)"

@@ -36,11 +36,11 @@ build_preset() {
   fi
 }
 
-# Configure options for a user who wants to run, not to test: the GPU kernels take
-# minutes to compile, so a first build makes them only where a GPU is.  A build folder
-# that is there keeps what it has.
+# Configure options for a user who wants to run, not to test: a first build leaves the
+# tests out (they need cmocka), and without a GPU the GPU kernels, which take minutes to
+# compile.  A build folder that is there keeps what it has.
 run_options() {
-  if [ ! -f "build/$1/CMakeCache.txt" ] && ! nvidia-smi -L > /dev/null 2>&1; then
-    echo -DTILEGLU_CUDA=OFF
-  fi
+  [ -f "build/$1/build.ninja" ] && return
+  echo -DTILEGLU_TESTS=OFF
+  nvidia-smi -L > /dev/null 2>&1 || echo -DTILEGLU_CUDA=OFF
 }

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 . tools/common.sh
 
 sh tools/setup.sh build
-# shellcheck disable=SC2046  # no option or one
+# shellcheck disable=SC2046  # none or some options
 build_preset gcc-release $(run_options gcc-release)
 
 sh tools/venv.sh tools/requirements-demo.txt \

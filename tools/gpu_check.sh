@@ -8,6 +8,6 @@ cd "$(dirname "$0")/.."
 sh tools/setup.sh test
 have nvidia-smi && nvidia-smi -L > /dev/null 2>&1 || die "no usable NVIDIA GPU: nvidia-smi does not list one"
 have nvcc || [ -x /usr/local/cuda/bin/nvcc ] || die "nvcc is not there: the kernels cannot be compiled"
-build_preset gcc-release
+build_preset gcc-release -DTILEGLU_TESTS=ON -DTILEGLU_CUDA=ON
 nvidia-smi -L
 exec ctest --test-dir build/gcc-release -L gpu --output-on-failure --no-tests=error --timeout 600

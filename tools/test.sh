@@ -49,7 +49,7 @@ step style python3 tools/check_style.py
 for preset in ${TILEGLU_PRESETS:-gcc-release gcc-asan gcc-tsan}; do
   case $preset in
     # The GPU kernels are the same in every build of the host code: compiled once.
-    *release) build_preset "$preset" -DTILEGLU_CUDA=AUTO ;;
+    *release) build_preset "$preset" -DTILEGLU_TESTS=ON -DTILEGLU_CUDA=AUTO ;;
     *) build_preset "$preset" -DTILEGLU_CUDA=OFF ;;
   esac
   step "ctest-$preset" run_ctest "$preset"
