@@ -81,6 +81,8 @@ static tglu_status ask_clusters(const tglu__cuda *cuda, const tglu__row *row,
                                 tglu__cuda_kernel *kernel) {
   int32_t size = row->cluster_m;
   int32_t room = cuda->facts.sm_count / size;
+  kernel->clusters = room;
+  if (size == 1) return TGLU_OK; /* a CTA an SM: its shared memory fills it */
   tglu__CUlaunchAttribute attribute = {.id = TGLU__CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
   attribute.value.clusterDim.x = (uint32_t)size;
   attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;

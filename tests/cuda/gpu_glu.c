@@ -48,17 +48,20 @@ void gpu_each_row(const gpu_options *options,
   tglu_context *context = gpu_context(NULL, 0, 1, 0);
   if (context == NULL) return;
   int visited = 0;
+  int32_t count = options->row != NULL ? 1 : tglu_row_count(context);
+  gpu_options share = *options; /* of the time: an equal one for each row */
   for (int32_t i = 0; i < tglu_row_count(context); ++i) {
     tglu_row_info info;
     tglu_row_info_init(&info);
     if (tglu_row_get(context, i, &info) != TGLU_OK || strcmp(info.op, "glu") != 0) continue;
     if (options->row != NULL && strcmp(options->row, info.name) != 0) continue;
+    share.part_end = gpu_now() + (options->part_end - gpu_now()) / (count - visited);
     ++visited;
     if (!info.usable) {
       gpu_skip("row %s cannot run here", info.name);
       continue;
     }
-    visit(options, info.name, info.dtypes >> TGLU_DTYPE_F16 & 1 ? DTYPE_F16 : DTYPE_BF16);
+    visit(&share, info.name, info.dtypes >> TGLU_DTYPE_F16 & 1 ? DTYPE_F16 : DTYPE_BF16);
   }
   gpu_require(visited > 0, "no row was tested");
   tglu_context_destroy(context);
@@ -87,7 +90,7 @@ static void usage(void) {
          "  --row NAME        only this kernel row\n"
          "  --seed N          of all random numbers (default 1)\n"
          "  --sweep N         cases of the sweep (default 2000)\n"
-         "  --seconds S       time limit of a part (default 120)\n"
+         "  --seconds S       time limit of a part (default 60)\n"
          "  --hang S          end if nothing moves for S seconds (default 60)\n"
          "  --memory GIB      most device memory to take (default 16)\n"
          "  --device N        --library FILE\n"
@@ -120,7 +123,7 @@ int main(int argc, char **argv) {
     {"seconds", 1, NULL, 't'}, {"hang", 1, NULL, 'g'},  {"memory", 1, NULL, 'm'},
     {"device", 1, NULL, 'd'}, {"library", 1, NULL, 'l'}, {"help", 0, NULL, 'h'},
     {NULL, 0, NULL, 0}};
-  gpu_options options = {.seed = 1, .seconds = 120, .sweep = 2000};
+  gpu_options options = {.seed = 1, .seconds = 60, .sweep = 2000};
   static unsigned hang = 60;
   const char *library = NULL;
   int device = 0, memory_gib = 16, option;

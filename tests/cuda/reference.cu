@@ -13,9 +13,9 @@ __device__ static uint64_t mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-__device__ static double load(int dtype, const void *base, int64_t i) {
-  if (dtype == DTYPE_BF16) return (double)__bfloat162float(((const __nv_bfloat16 *)base)[i]);
-  return (double)__half2float(((const __half *)base)[i]);
+__device__ static float load(int dtype, const void *base, int64_t i) {
+  if (dtype == DTYPE_BF16) return __bfloat162float(((const __nv_bfloat16 *)base)[i]);
+  return __half2float(((const __half *)base)[i]);
 }
 
 __device__ static void store(int dtype, void *base, int64_t i, float v) {
@@ -89,17 +89,22 @@ __device__ static double act(const ref_problem &p, double g) {
   }
 }
 
-typedef struct sums { double value, squares; } sums;
+typedef struct sums { double gate, up; float gate_squares, up_squares; } sums;
 
-__device__ static sums dot(const ref_problem &p, int64_t row, const void *w, int64_t column,
-                           const void *bias) {
-  sums s = {0, 0};
+/* Both accumulators of an output.  A product of two 16-bit numbers is exact in fp32. */
+__device__ static sums dot(const ref_problem &p, int64_t row, int64_t column) {
+  sums s = {0, 0, 0, 0};
   for (int64_t k = 0; k < p.k; k++) {
-    double term = load(p.dtype, p.x, row * p.ldx + k) * load(p.dtype, w, column * p.ldw + k);
-    s.value += term;
-    s.squares += term * term;
+    float x = load(p.dtype, p.x, row * p.ldx + k);
+    float gate = x * load(p.dtype, p.gate, column * p.ldw + k);
+    float up = x * load(p.dtype, p.up, column * p.ldw + k);
+    s.gate += (double)gate;
+    s.up += (double)up;
+    s.gate_squares += gate * gate;
+    s.up_squares += up * up;
   }
-  if (bias) s.value += load(p.dtype, bias, column * p.bias_stride);
+  if (p.gate_bias) s.gate += load(p.dtype, p.gate_bias, column * p.bias_stride);
+  if (p.up_bias) s.up += load(p.dtype, p.up_bias, column * p.bias_stride);
   return s;
 }
 
@@ -107,8 +112,8 @@ __device__ static sums dot(const ref_problem &p, int64_t row, const void *w, int
  * products at a time and truncate, so at most one unit of the running sum is lost each
  * time; the running sum of signed terms stays within a few times the root of the sum of
  * their squares (and of what it ends at). */
-__device__ static double accumulator_error(const ref_problem &p, sums s) {
-  double reach = 4.0 * sqrt(s.squares) + fabs(s.value);
+__device__ static double accumulator_error(const ref_problem &p, double value, float squares) {
+  double reach = 4.0 * sqrtf(squares) + fabs(value);
   return ((double)p.k / 8 + 16) * 1.1920929e-7 * reach + 1e-38;
 }
 
@@ -120,11 +125,14 @@ __device__ static double half_ulp(int dtype, double v) {
   return ldexp(1.0, e - 1 - bits);
 }
 
+typedef struct verdict { double reference, out, error, allowed; } verdict;
+
 /* Output (row, column): the exact value and the distance that the contract allows. */
-__device__ static void judge(const ref_problem &p, int64_t row, int64_t column,
-                             ref_result *result, double *values) {
-  sums gs = dot(p, row, p.gate, column, p.gate_bias), us = dot(p, row, p.up, column, p.up_bias);
-  double g = gs.value, u = us.value, ge = accumulator_error(p, gs), ue = accumulator_error(p, us);
+__device__ static verdict judge(const ref_problem &p, int64_t row, int64_t column) {
+  sums s = dot(p, row, column);
+  double g = s.gate, u = s.up;
+  double ge = accumulator_error(p, g, s.gate_squares);
+  double ue = accumulator_error(p, u, s.up_squares);
   if (p.activation == 6) {
     g = g > p.limit ? (double)p.limit : g;
     u = (u > p.limit ? (double)p.limit : u < -(double)p.limit ? -(double)p.limit : u) + p.offset;
@@ -134,34 +142,54 @@ __device__ static void judge(const ref_problem &p, int64_t row, int64_t column,
   double a_error = 1.2 * ge + fabs(a) * 1.6e-5 + (g < -20 ? 6e-8 : 0);
   double allowed = a_error * (fabs(u) + ue) + fabs(a) * ue + 2e-7 * fabs(reference);
   allowed += half_ulp(p.dtype, fabs(reference) + allowed);
-  if (values) values[row * p.n + column] = reference;
   double out = load(p.dtype, p.out, row * p.ldo + column);
   double error = fabs(out - reference);
   if (p.dtype == DTYPE_F16 && fabs(reference) + allowed >= 65520.0 && isinf(out) &&
       (out > 0) == (reference > 0)) {
     error = 0;
   }
-  atomicAdd(&result->compared, 1ull);
-  if (!(error <= allowed)) {
-    if (atomicAdd(&result->wrong, 1ull) == 0) {
-      result->wrong_row = row;
-      result->wrong_column = column;
-      result->wrong_value = out;
-      result->wrong_reference = reference;
-      result->wrong_allowed = allowed;
-    }
-    return;
-  }
-  atomicAdd(&result->error_squares, error * error);
-  atomicAdd(&result->reference_squares, isinf(out) ? 0 : reference * reference);
-  if (error > 0.01 * fabs(reference)) atomicAdd(&result->off_by_1pct, 1ull);
+  verdict v = {reference, out, error, allowed};
+  return v;
 }
 
-/* Judges rows first_row, first_row + row_step, ... */
+__device__ static double warp_sum(double v) {
+  for (int lane = 16; lane > 0; lane /= 2) v += __shfl_xor_sync(0xffffffff, v, lane);
+  return v;
+}
+
+/* Judges rows first_row, first_row + row_step, ...; values: exact outputs, or NULL. */
 extern "C" __global__ void ref_judge(ref_problem p, int64_t first_row, int64_t row_step,
                                      ref_result *result, double *values) {
   int64_t rows = (p.m - first_row + row_step - 1) / row_step;
   int64_t step = (int64_t)gridDim.x * blockDim.x;
-  for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * p.n; i += step)
-    judge(p, first_row + i / p.n * row_step, i % p.n, result, values);
+  double compared = 0, off = 0, errors = 0, squares = 0;
+  for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * p.n; i += step) {
+    int64_t row = first_row + i / p.n * row_step, column = i % p.n;
+    verdict v = judge(p, row, column);
+    if (values) values[row * p.n + column] = v.reference;
+    compared += 1;
+    if (!(v.error <= v.allowed)) {
+      if (atomicAdd(&result->wrong, 1ull) == 0) {
+        result->wrong_row = row;
+        result->wrong_column = column;
+        result->wrong_value = v.out;
+        result->wrong_reference = v.reference;
+        result->wrong_allowed = v.allowed;
+      }
+      continue;
+    }
+    errors += v.error * v.error;
+    squares += isinf(v.out) ? 0 : v.reference * v.reference;
+    off += v.error > 0.01 * fabs(v.reference);
+  }
+  compared = warp_sum(compared);
+  off = warp_sum(off);
+  errors = warp_sum(errors);
+  squares = warp_sum(squares);
+  if (threadIdx.x % 32 == 0) {
+    atomicAdd(&result->compared, (unsigned long long)compared);
+    atomicAdd(&result->off_by_1pct, (unsigned long long)off);
+    atomicAdd(&result->error_squares, errors);
+    atomicAdd(&result->reference_squares, squares);
+  }
 }

@@ -133,10 +133,11 @@ static void inside_a_capture(void **unused) {
   assert_int_equal(fake->launch_total, 1);
   fake_expect_balance();
   /* The fake does refuse without the switch: the test can fail. */
-  fake_begin();
-  fake->capturing = 1;
-  fake->fail_call = "cuThreadExchangeStreamCaptureMode";
-  assert_true(scenario(&options) != TGLU_OK);
+  tglu__driver driver;
+  tglu__CUcontext primary;
+  assert_int_equal(tglu__driver_open(FAKE_CUDA, &driver), TGLU_OK);
+  assert_int_equal(driver.primary_ctx_retain(&primary, 0), FAKE_STREAM_CAPTURE_UNSUPPORTED);
+  tglu__driver_close(&driver);
 }
 
 /* H16: whatever is current before is current after, in every step. */
