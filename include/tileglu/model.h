@@ -53,6 +53,9 @@ typedef struct tglu_tensor {
   const char *file;          /* path of the file that holds it                    */
 } tglu_tensor;
 
+/* Tensors come sorted by name.  find also follows a tied tensor's alias in the file's
+ * __metadata__; `name` is then that of the tensor found.  Strings and data live as long
+ * as the model. */
 TGLU_API void tglu_tensor_init(tglu_tensor *tensor);
 TGLU_API int64_t tglu_model_tensor_count(const tglu_model *model);
 TGLU_API tglu_status tglu_model_tensor_at(const tglu_model *model, int64_t index,
@@ -71,7 +74,8 @@ typedef struct tglu_model_mlp {
 } tglu_model_mlp;
 
 TGLU_API void tglu_model_mlp_init(tglu_model_mlp *mlp);
-/* Number of layers with an MLP, and their numbers in ascending order. */
+/* Number of layers with an MLP, also of those that layer_mlp refuses, and their
+ * numbers in ascending order. */
 TGLU_API int32_t tglu_model_layer_count(const tglu_model *model);
 TGLU_API tglu_status tglu_model_layer_at(const tglu_model *model, int32_t index,
                                          int32_t *layer);
@@ -86,8 +90,8 @@ TGLU_API tglu_status tglu_model_layer_mlp(const tglu_model *model, int32_t layer
  * activation, alpha, limit and offset of desc. */
 TGLU_API tglu_status tglu_model_activation(const char *config_name, tglu_glu_desc *desc);
 
-/* Values of config.json at the top level or in text_config: fails with
- * TGLU_ERR_NOT_FOUND where absent. */
+/* Values of config.json in text_config, else at the top level: fails with
+ * TGLU_ERR_NOT_FOUND where absent or null.  Strings live as long as the model. */
 TGLU_API tglu_status tglu_model_config_int(const tglu_model *model, const char *key,
                                            int64_t *value);
 TGLU_API tglu_status tglu_model_config_string(const tglu_model *model, const char *key,
