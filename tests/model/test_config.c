@@ -192,8 +192,8 @@ static void harmless(void **state)
 {
   static const char *const configs[] = {
     "{\"hidden_act\":\"silu\",\"hidden_size\":2,\"intermediate_size\":2,\"mlp_bias\":false}",
-    "{\"hidden_act\":\"silu\",\"mlp_multipliers\":[1.0,1],\"intermediate_size\":[2,9],"
-    "\"activation_sparsity_pattern\":[0.0,0.95]}",
+    ("{\"hidden_act\":\"silu\",\"mlp_multipliers\":[1.0,1],\"intermediate_size\":[2,9],"
+     "\"activation_sparsity_pattern\":[0.0,0.95]}"),
     "{\"hidden_act\":\"silu\",\"intermediate_size\":1,\"use_double_wide_mlp\":true}",
     "{\"hidden_act\":\"silu\",\"swiglu_limit\":null,\"x\":{\"y\":[1e300,-0,null,true]}}",
   };

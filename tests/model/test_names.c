@@ -204,7 +204,6 @@ static void layer_numbers(void **state)
   }
   int32_t layer = -7;
   assert_int_equal(tglu_model_layer_at(model, 5, &layer), TGLU_ERR_INVALID_ARGUMENT);
-  assert_int_equal(tglu_model_layer_at(model, -1, &layer), TGLU_ERR_INVALID_ARGUMENT);
   assert_int_equal(layer, -7);
   expect_layer_fails(model, 2, TGLU_ERR_NOT_FOUND, "layer 2", "from 0 to 111", NULL);
   expect_layer_fails(model, -1, TGLU_ERR_NOT_FOUND, "layer -1", NULL);
@@ -525,8 +524,7 @@ static void types(void **state)
     st_add(&s, P "down_proj.weight", good[i], "[2,3]", down, 6);
     model = write_and_open(state, &s);
     tglu_model_mlp m = layer_ok(model, 0);
-    assert_string_equal(tglu_dtype_name(m.desc.glu.dtype), i == 0 ? "bf16" : i == 1 ? "f16"
-                                                                              : "f32");
+    assert_int_equal(m.desc.glu.dtype, TGLU_DTYPE_BF16 + i);
     assert_true(value_at(m.desc.glu.dtype, m.desc.glu.up, 5) == 16);
     tglu_model_close(model);
   }
