@@ -1,5 +1,6 @@
 /* The bench on the CPU: contenders, rotating weights, rounds in random order. */
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -38,7 +39,7 @@ typedef struct point {
   guard scratch;          /* the unfused way's    */
   contender list[CONTENDERS];
   int count;
-  volatile uint64_t read; /* keeps the read loop  */
+  _Atomic uint64_t read;  /* keeps the read loop  */
 } point;
 
 /* ---- one call ---- */
@@ -54,7 +55,7 @@ static void read_piece(void *context, int64_t begin, int64_t end, int thread) {
   read_job *job = context;
   size_t from = (size_t)begin * READ_PIECE, to = (size_t)end * READ_PIECE;
   if (to > job->part->bytes) to = job->part->bytes;
-  job->p->read = job->p->tools->hot->read(job->part->data + from, to - from);
+  atomic_fetch_xor(&job->p->read, job->p->tools->hot->read(job->part->data + from, to - from));
 }
 
 static void read_weights(point *p, int64_t copy) {
