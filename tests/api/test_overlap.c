@@ -2,7 +2,7 @@
 #include "check.h"
 #include "internal.h"
 
-enum { MAP = 4096, CASES = 200000 };
+enum { MAP = 512, CASES = 100000 };
 
 static void paint(unsigned char *map, const tglu__region *region, uintptr_t origin,
                   unsigned char bit)
