@@ -6,6 +6,7 @@
 #include "bench.h"
 #include "build_commit.h"
 #include "cli.h"
+#include "cuda_bench/bench_cuda.h"
 
 enum { OPTION_DEVICE = OPTION_OWN, OPTION_ROWS, OPTION_ROUNDS, OPTION_SLICE, OPTION_WARM_UP,
        OPTION_CACHE, OPTION_CSV, OPTION_COMMIT, OPTION_LIST };
@@ -13,11 +14,21 @@ enum { OPTION_DEVICE = OPTION_OWN, OPTION_ROWS, OPTION_ROUNDS, OPTION_SLICE, OPT
 /* A backend of the bench, by its name for --device. */
 static const struct {
   const char *name;
-  int (*run)(const bench_args *args, bench_sink *sink); /* NULL: not built */
+  int (*run)(const bench_args *args, bench_sink *sink);
 } devices[] = {
   {"cpu", bench_cpu},
-  {"cuda", NULL},
 };
+
+/* Whether the options say --device cuda: that bench has options of its own. */
+static int device_is_cuda(int argc, char **argv) {
+  for (int i = 1; i < argc; i++) {
+    if (strcmp(argv[i], "--device=cuda") == 0) return 1;
+    if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
+      return strcmp(argv[i + 1], "cuda") == 0;
+    }
+  }
+  return 0;
+}
 
 typedef struct bench_command {
   bench_args args;
@@ -27,7 +38,7 @@ typedef struct bench_command {
 
 static const struct argp_option bench_options[] = {
   {NULL, 0, NULL, 0, "How to measure:", 3},
-  {"device", OPTION_DEVICE, "cpu|cuda", 0, "what to measure (default cpu)", 3},
+  {"device", OPTION_DEVICE, "cpu|cuda", 0, "what to measure (default cpu); \"--device cuda --help\" tells about the GPU's", 3},
   {"rows", OPTION_ROWS, "chosen|all|NAME,...", 0,
    "kernel rows beside the chosen one (default chosen: none)", 3},
   {"rounds", OPTION_ROUNDS, "N", 0, "rounds, each in a new random order (default 9)", 3},
@@ -79,6 +90,10 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     if (!c->list && !shape_given(&c->args.shape)) {
       argp_error(state, "name a shape: --model, or --hidden and --intermediate (--list "
                  "prints the models)");
+    }
+    if (c->args.shape.pad || c->args.shape.misalign) {
+      argp_error(state, "--pad and --misalign: the unfused way is only made for tight, "
+                 "aligned matrices");
     }
     if (c->args.place.json && c->args.csv && strcmp(c->args.csv, "-") == 0) {
       argp_error(state, "--json and --csv - both want standard output");
@@ -151,6 +166,7 @@ int cmd_bench(int argc, char **argv) {
                                         {0}};
   const struct argp argp = {bench_options, parse, NULL, doc, children, NULL, NULL};
   bench_command c = {.device = "cpu"};
+  if (device_is_cuda(argc, argv)) return bench_cuda_main(argc, argv, NULL);
   place_init(&c.args.place);
   shape_init(&c.args.shape, OP_GLU, 16);
   c.args.rows = "chosen";
@@ -163,10 +179,6 @@ int cmd_bench(int argc, char **argv) {
   if (c.list) return print_models(c.args.place.json);
   for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
     if (strcmp(devices[i].name, c.device) != 0) continue;
-    if (!devices[i].run) {
-      return cli_error(CLI_RUNTIME, "--device %s: this build of the command has no bench "
-                       "for it", c.device);
-    }
     bench_sink sink;
     int code = sink_open(&sink, &c.args);
     if (code != CLI_OK) return code;

@@ -73,6 +73,8 @@ static int explain_object(const spec *s, const op *o, json_t *into) {
   run.ldo = (s->op == OP_MLP ? s->hidden : s->intermediate) + s->pad;
   static _Alignas(64) char sample[128]; /* for its alignment alone */
   run.x = run.out = sample + s->misalign;
+  run.residual = s->residual ? run.out : NULL;
+  run.ldr = s->residual ? run.ldo : 0;
   tglu_status status = op_explain(o, &run, text, sizeof text);
   if (status == TGLU_OK) status = op_plan(o, s->tokens, &plan);
   if (status != TGLU_OK) return cli_library_error(place_exit_code(status), "explain");
@@ -126,6 +128,12 @@ static int explain_one(tglu_context *context, const spec *s, json_t *into) {
       desc.glu.up = place(parts[1], s);
     }
     desc.down = place(parts[2], s);
+    if (s->bias) { /* any address will do */
+      desc.glu.gate_up_bias = merged ? desc.glu.gate_up : NULL;
+      desc.glu.gate_bias = desc.glu.gate;
+      desc.glu.up_bias = desc.glu.up;
+      desc.down_bias = desc.down;
+    }
     tglu_status status = op_create(&o, s->op, context, &desc);
     code = status == TGLU_OK ? explain_object(s, &o, into)
                              : cli_library_error(place_exit_code(status), "%s",

@@ -37,6 +37,28 @@ static const struct argp_option verify_options[] = {
   {0},
 };
 
+/* What was asked for must fit together: an option that would be ignored is refused. */
+static void check_choice(const verify_args *args, struct argp_state *state) {
+  const int sweep = args->quick || args->full, file = args->file != NULL;
+  const int ways = sweep + file + shape_given(&args->shape);
+  if (ways == 0) {
+    argp_error(state, "name a shape (--model, or --hidden and --intermediate), a sweep "
+               "(--quick, --full) or a FILE");
+  }
+  if (ways > 1) argp_error(state, "a shape, a sweep or a FILE: one of them");
+  if (!file && (args->input || args->layer || args->config || args->config_activation)) {
+    argp_error(state, "--layer, --input, --config and --config-activation belong to a FILE");
+  }
+  unsigned allowed = file ? SHAPE_BIT(OPTION_TOKENS) | SHAPE_BIT(OPTION_DTYPE) : ~0u;
+  const char *stranger = shape_stranger(&args->shape, sweep ? 0 : allowed);
+  if (stranger) {
+    argp_error(state, "--%s does not go with a %s", stranger, sweep ? "sweep" : "FILE");
+  }
+  if (file && (args->shape.token_count > 1 || args->shape.dtype_count > 1)) {
+    argp_error(state, "--tokens and --dtype: one of each with a FILE");
+  }
+}
+
 static error_t parse(int key, char *text, struct argp_state *state) {
   verify_args *args = state->input;
   switch (key) {
@@ -59,18 +81,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     if (args->file) argp_error(state, "one FILE or FOLDER, not also \"%s\"", text);
     args->file = text;
     return 0;
-  case ARGP_KEY_END: {
-    int ways = (args->quick || args->full) + (args->file != NULL) + shape_given(&args->shape);
-    if (ways == 0) {
-      argp_error(state, "name a shape (--model, or --hidden and --intermediate), a sweep "
-                 "(--quick, --full) or a FILE");
-    }
-    if (ways > 1) argp_error(state, "a shape, a sweep or a FILE: one of them");
-    if (!args->file && (args->input || args->layer || args->config)) {
-      argp_error(state, "--layer, --input and --config belong to a FILE");
-    }
-    return 0;
-  }
+  case ARGP_KEY_END: check_choice(args, state); return 0;
   default: return ARGP_ERR_UNKNOWN;
   }
 }

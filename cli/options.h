@@ -55,7 +55,10 @@ typedef struct shape_args {
   int bias, residual;
   int64_t pad;
   int64_t misalign;
+  unsigned given;                          /* SHAPE_BIT of every option given      */
 } shape_args;
+
+#define SHAPE_BIT(option) (1u << ((option) - OPTION_MODEL))
 
 extern const struct argp shape_argp;       /* its input is a shape_args            */
 /* Defaults that a subcommand may change before it parses. */
@@ -81,6 +84,10 @@ size_t shape_count(const shape_args *args);
 spec shape_at(const shape_args *args, size_t index);
 /* Whether the options name a shape at all; a usage error says what is missing. */
 int shape_given(const shape_args *args);
+
+/* The long name of an option given which is not among the allowed bits; NULL if there
+ * is none. */
+const char *shape_stranger(const shape_args *args, unsigned allowed);
 
 /* Text such as "m 16 k 576 n 1536 bf16 silu separate". */
 void spec_text(const spec *s, char *buffer, size_t bytes);

@@ -12,6 +12,7 @@ static const struct argp_option shape_options[] = {
   {NULL, 0, NULL, 0, "What to run:", 2},
   {"model", OPTION_MODEL, "NAME,...", 0,
    "shapes, activation and layout of a known model (\"tileglu bench --list\")", 2},
+  {"models", OPTION_MODEL, NULL, OPTION_ALIAS, NULL, 2},
   {"hidden", OPTION_HIDDEN_SIZE, "K", 0, "hidden size, the columns of X", 2},
   {"k", OPTION_HIDDEN_SIZE, NULL, OPTION_ALIAS, NULL, 2},
   {"intermediate", OPTION_INTERMEDIATE, "N", 0, "intermediate size, the rows of Wg", 2},
@@ -114,6 +115,7 @@ static double real_option(const char *name, const char *text, struct argp_state 
 
 static error_t parse_shape(int key, char *text, struct argp_state *state) {
   shape_args *args = state->input;
+  if (key >= OPTION_MODEL && key <= OPTION_MISALIGN) args->given |= SHAPE_BIT(key);
   switch (key) {
   case OPTION_MODEL: parse_models(args, text, state); return 0;
   case OPTION_TOKENS: parse_tokens(args, text, state); return 0;
@@ -169,6 +171,14 @@ const struct argp shape_argp = {shape_options, parse_shape, NULL, NULL, NULL, NU
 
 int shape_given(const shape_args *args) {
   return args->model_count > 0 || args->hidden >= 0;
+}
+
+const char *shape_stranger(const shape_args *args, unsigned allowed) {
+  for (const struct argp_option *o = shape_options; o->name || o->doc; o++) {
+    if (o->key < OPTION_MODEL || o->key > OPTION_MISALIGN) continue;
+    if (args->given & ~allowed & SHAPE_BIT(o->key)) return o->name;
+  }
+  return NULL;
 }
 
 size_t shape_count(const shape_args *args) {

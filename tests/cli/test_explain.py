@@ -27,6 +27,12 @@ class Explain(Case):
         self.assertIsNone(plan["down_row"])
         self.assertIn("forced", plan["why"])
 
+    def test_options(self):
+        for layout in ["separate", "interleaved"]:
+            out, _ = self.tileglu("explain", "--hidden", 8, "--intermediate", 8, "--bias",
+                                  "--residual", "--layout", layout)
+            self.assertIn(f"{layout} bias residual", out)
+
     def test_huge_shapes_cost_nothing(self):
         plan = self.json("explain", "--model", "Llama-3.1-405B", "--tokens",
                          100000)["plans"][0]

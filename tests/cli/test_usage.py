@@ -114,6 +114,16 @@ class Usage(Case):
         self.refused(USAGE, "alpha", "verify", *shape, "--alpha", "2")
         self.refused(USAGE, "standard output", "bench", *shape, "--json", "--csv", "-")
 
+    def test_options_that_would_be_ignored(self):
+        self.refused(USAGE, ["--dtype", "sweep"], "verify", "--quick", "--dtype", "f32")
+        self.refused(USAGE, ["--bias", "FILE"], "verify", "file", "--bias")
+        self.refused(USAGE, ["--activation", "FILE"], "verify", "file", "--activation", "relu")
+        self.refused(USAGE, "one of each", "verify", "file", "--tokens", "1,2")
+        self.refused(USAGE, "--pad", "bench", "--hidden", "8", "--intermediate", "8", "--pad",
+                     "1")
+        self.refused(RUNTIME, ["row", "f32"], "verify", "--hidden", "8", "--intermediate",
+                     "8", "--row", "glu_f32_portable_dot_1x2")
+
     def test_environment(self):
         self.refused(USAGE, "TILEGLU_THREADS", "info", TILEGLU_THREADS="many")
         self.refused(USAGE, "TILEGLU_BACKEND", "info", TILEGLU_BACKEND="tpu")
