@@ -161,9 +161,9 @@ static void header_length(void **state)
   memcpy(file + 8, header, 57);
   memcpy(file + 65, D0, 8);
   static const struct { uint8_t length[8]; const char *text; } heads[] = {
-    {{255, 255, 255, 255, 255, 255, 255, 255}, "18446744073709551615"},
-    {{0xf8, 255, 255, 255, 255, 255, 255, 255}, "18446744073709551608"},
-    {{0, 0, 0, 0, 0, 0, 0, 0x20}, "2305843009213693952"},
+    {{255, 255, 255, 255, 255, 255, 255, 255}, "18446744073709551615 is beyond"},
+    {{0xf8, 255, 255, 255, 255, 255, 255, 255}, "18446744073709551608 is beyond"},
+    {{0, 0, 0, 0, 0, 0, 0, 0x20}, "2305843009213693952 is beyond"},
     {{58, 0, 0, 0, 0, 0, 0, 0}, "the header is not valid JSON"},
     {{73 - 7, 0, 0, 0, 0, 0, 0, 0}, "header length 66 is beyond the 65 bytes"},
     {{0, 0, 0, 0, 0, 0, 0, 0}, "header length 0"},
@@ -261,6 +261,8 @@ static void duplicate_keys(void **state)
      "[0,16]}}", "duplicate key shape"},
     {"{\"__metadata__\":{\"a\":\"b\"}," W("w", 0, 8) ",\"__metadata__\":{}}",
      "duplicate key __metadata__"},
+    {"{\"w\":{\"a\\\"b\":1,\"a\\\"b\":2}}", "duplicate key a\"b in"},
+    {"{\"w\":{\"\\\\\":1,\"\\\\\":2}}", "duplicate key \\ in"},
     {"{\"__metadata__\":{},\"__metadata__\":{}}", "duplicate key __metadata__"},
     {"{\"__metadata__\":{\"k\":\"1\",\"\\u006b\":\"2\"}}", "duplicate key k in"},
   };
