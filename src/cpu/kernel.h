@@ -24,7 +24,7 @@
 
 #define TGLU__UNIT_ROWS_MAX 16
 /* x blocks in scratch are padded with zeros to a multiple of this in K. */
-#define TGLU__K_ALIGN 16
+#define TGLU__K_ALIGN 32
 /* Floats of scratch that a unit routine may use for converted or packed weights. */
 #define TGLU__UNIT_SCRATCH_FLOATS (16 * 512)
 

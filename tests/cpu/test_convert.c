@@ -118,7 +118,7 @@ static int64_t place_of(const tglu__cpu_row *row, int64_t j) {
 static void check_load_x(const tglu__cpu_row *row, int64_t count, uint32_t first) {
   size_t bytes = bytes_of(row->dtype);
   unsigned char *x = malloc((size_t)count * bytes + 1); /* ends where it ends: ASan sees */
-  float *out = aligned(96 * sizeof *out);
+  float *out = aligned(128 * sizeof *out);
   for (int64_t j = 0; j < count; j++) {
     uint16_t half = (uint16_t)(first + (uint32_t)j);
     float value = tglu__f32_from_bf16(half);

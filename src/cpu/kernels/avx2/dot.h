@@ -130,7 +130,7 @@ TGLU__INLINE void dot_unit_3x4(tglu_dtype dtype, const tglu__unit_args *args) {
     dot_tokens(dtype, args, rows, args->kc, args->kc * size_of(dtype));
     return;
   }
-  int64_t padded = (args->kc + TGLU__K_ALIGN - 1) / TGLU__K_ALIGN * TGLU__K_ALIGN;
+  int64_t padded = (args->kc + 15) / 16 * 16;
   dot_convert(dtype, args, padded, rows);
   dot_tokens(TGLU_DTYPE_F32, args, rows, padded, args->kc * size_of(dtype));
 }

@@ -18,7 +18,9 @@ TGLU__INLINE void load_x(tglu_dtype dtype, const void *x, int64_t count, float *
     char buffer[64] = {0};
     memcpy(buffer, p + k * size_of(dtype), (size_t)((count - k) * size_of(dtype)));
     convert16(dtype, buffer, out + k, dot);
+    k += 16;
   }
+  for (; k % TGLU__K_ALIGN != 0; k += 8) _mm256_store_ps(out + k, _mm256_setzero_ps());
 }
 
 #define INSTANTIATE(name, dtype)                                                     \

@@ -50,7 +50,17 @@ TGLU__INLINE void stream_step(tglu_dtype dtype, int T, int H, const float *x, in
   }
 }
 
-/* T tokens x 2 rows, pair and pair + STREAM_PAIRS, over one block of K; U steps at once on accumulators of their own. */
+/* U steps, each on accumulators of its own. */
+TGLU__INLINE void stream_steps(tglu_dtype dtype, int T, int U, int H, const float *x,
+                               int64_t ldx, const char *const *w, __m256 *acc) {
+  TGLU__UNROLL
+  for (int u = 0; u < U; u++) {
+    const char *at[2] = {w[0] + u * 16 * size_of(dtype), w[1] + u * 16 * size_of(dtype)};
+    stream_step(dtype, T, H, x + 16 * u, ldx, at, acc + 2 * T * H * u);
+  }
+}
+
+/* T tokens x 2 rows, pair and pair + STREAM_PAIRS, over one block of K. */
 TGLU__INLINE void stream_tile(tglu_dtype dtype, int T, int U, int H,
                               const tglu__unit_args *args, int pair, int64_t token) {
   const float *x = args->x + token * args->ldx;
@@ -61,27 +71,17 @@ TGLU__INLINE void stream_tile(tglu_dtype dtype, int T, int U, int H,
   for (int i = 0; i < 2 * T * H * U; i++) acc[i] = _mm256_setzero_ps();
   int64_t k = 0;
   for (; k + 16 * U <= args->kc; k += 16 * U) {
-    TGLU__UNROLL
-    for (int u = 0; u < U; u++) {
-      const char *at[2] = {w[0] + u * bytes, w[1] + u * bytes};
-      stream_step(dtype, T, H, x + k + 16 * u, args->ldx, at, acc + 2 * T * H * u);
-    }
+    stream_steps(dtype, T, U, H, x + k, args->ldx, w, acc);
     w[0] += U * bytes;
     w[1] += U * bytes;
   }
-  for (; k + 16 <= args->kc; k += 16) {
-    stream_step(dtype, T, H, x + k, args->ldx, w, acc);
-    w[0] += bytes;
-    w[1] += bytes;
-  }
   if (k < args->kc) {
-    char tails[2][64] = {{0}};
-    TGLU__UNROLL
+    char tails[2][16 * 2 * 4] = {{0}};
     for (int r = 0; r < 2; r++) {
       memcpy(tails[r], w[r], (size_t)((args->kc - k) * size_of(dtype)));
       w[r] = tails[r];
     }
-    stream_step(dtype, T, H, x + k, args->ldx, w, acc);
+    stream_steps(dtype, T, U, H, x + k, args->ldx, w, acc);
   }
   TGLU__UNROLL
   for (int r = 0; r < 2; r++) {

@@ -12,8 +12,17 @@
 #define TGLU__INLINE static inline __attribute__((always_inline))
 
 /* A loop with constant bounds whose body must become straight code, so that arrays of
- * vectors live in registers. */
-#if defined(__clang__)
+ * vectors live in registers; not so for the sanitizers, which take minutes over it. */
+#if defined(__has_feature)
+#define TGLU__CLANG_FEATURE(feature) __has_feature(feature)
+#else
+#define TGLU__CLANG_FEATURE(feature) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
+    TGLU__CLANG_FEATURE(address_sanitizer) || TGLU__CLANG_FEATURE(thread_sanitizer) || \
+    TGLU__CLANG_FEATURE(undefined_behavior_sanitizer)
+#define TGLU__UNROLL
+#elif defined(__clang__)
 #define TGLU__UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define TGLU__UNROLL _Pragma("GCC unroll 16")
