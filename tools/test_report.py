@@ -3,8 +3,8 @@
 
 Reads a folder with, per step, NAME.txt (its output) and NAME.status (its exit
 status), and for CTest steps NAME.xml (CTest's JUnit file).  A CTest test counts as
-the cases that its output reports (cmocka's or unittest's summary, or an "N passed, N
-failed, N skipped" line), else as one.  A step that failed counts at least one failure, and a
+the cases that its output reports (cmocka's summary, or an "N passed, N failed, N
+skipped" line), else as one.  A step that failed counts at least one failure, and a
 step in which nothing ran is a failure.
 """
 
@@ -19,7 +19,6 @@ CMOCKA = {
     "failed": re.compile(r"^\[  FAILED  \] (\d+) test\(s\)", re.M),
     "skipped": re.compile(r"^\[  SKIPPED \] (\d+) test\(s\)", re.M),
 }
-UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n+(?:OK|FAILED)(?: \((.*)\))?$", re.M)
 CMOCKA_SKIP = re.compile(r"\[  SKIPPED \]|\s*\d+ SKIPPED TEST")
 SKIP_REASON = re.compile(r"^.*\bskip(?:ped|s|ping)?\b.*$", re.M | re.I)
 
@@ -29,12 +28,6 @@ def counts_in(text):
     found = [tuple(int(n or 0) for n in match) for match in COUNTS.findall(text)]
     if found:
         return found[-1]
-    found = UNITTEST.findall(text)
-    if found:
-        ran, rest = int(found[-1][0]), dict(re.findall(r"(\w+)=(\d+)", found[-1][1]))
-        failed = sum(int(rest.get(key, 0)) for key in ("failures", "errors"))
-        skipped = int(rest.get("skipped", 0))
-        return ran - failed - skipped, failed, skipped
     sums = {key: [int(n) for n in regex.findall(text)] for key, regex in CMOCKA.items()}
     if any(sums.values()):
         return tuple(sum(sums[key]) for key in ("passed", "failed", "skipped"))
