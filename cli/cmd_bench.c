@@ -38,7 +38,8 @@ typedef struct bench_command {
 
 static const struct argp_option bench_options[] = {
   {NULL, 0, NULL, 0, "How to measure:", 3},
-  {"device", OPTION_DEVICE, "cpu|cuda", 0, "what to measure (default cpu); \"--device cuda --help\" tells about the GPU's", 3},
+  {"device", OPTION_DEVICE, "cpu|cuda", 0,
+   "what to measure (default cpu); \"--device cuda --help\" tells about the GPU's", 3},
   {"rows", OPTION_ROWS, "chosen|all|NAME,...", 0,
    "kernel rows beside the chosen one (default chosen: none)", 3},
   {"rounds", OPTION_ROUNDS, "N", 0, "rounds, each in a new random order (default 9)", 3},

@@ -1,0 +1,223 @@
+#include "args.h"
+
+#include <argp.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../cli.h"
+#include "build_commit.h"
+
+enum { OPTION_DEVICE = OPTION_OWN, OPTION_ROWS, OPTION_FROM, OPTION_TOP, OPTION_PART,
+       OPTION_TIME_LIMIT, OPTION_SETTLE, OPTION_SAMPLE, OPTION_ROUNDS, OPTION_BURST,
+       OPTION_BURST_REPEATS, OPTION_BURST_MS, OPTION_IDLE, OPTION_PDL, OPTION_STABLE,
+       OPTION_RESUME, OPTION_OUT, OPTION_TABLES, OPTION_COMMIT, OPTION_CUBLAS,
+       OPTION_CUBLASLT, OPTION_DRIVER, OPTION_NVML, OPTION_GPU, OPTION_HOST_TIME,
+       OPTION_CONTROLS };
+
+static const struct argp_option options[] = {
+  {NULL, 0, NULL, 0, "What to measure:", 3},
+  {"device", OPTION_DEVICE, "cpu|cuda", 0, "cuda: this bench", 3},
+  {"rows", OPTION_ROWS, "chosen|best|all|NAME,...", 0,
+   "kernel rows beside the planner's choice (default chosen: none)", 3},
+  {"from", OPTION_FROM, "FILE", 0, "with --rows best: results of a former run", 3},
+  {"top", OPTION_TOP, "N", 0, "with --rows best: so many of a shape's best rows (3)", 3},
+  {"pdl", OPTION_PDL, "0|1|0,1", 0,
+   "0 (default): a chain of plain calls; 1: each call follows a kernel that writes X", 3},
+  {"stable-weights", OPTION_STABLE, NULL, 0, "with pdl 1: promise stable weights", 3},
+  {"burst", OPTION_BURST, NULL, 0, "the first 20 ms after an idle second too", 3},
+  {"controls", OPTION_CONTROLS, NULL, 0,
+   "torch's linear against cuBLAS at six shapes of the run (Python driver)", 3},
+  {"host-time", OPTION_HOST_TIME, NULL, 0, "only the host time of run and of creation", 3},
+  {NULL, 0, NULL, 0, "How:", 4},
+  {"rounds", OPTION_ROUNDS, "N", 0, "rounds, each in a new random order (5)", 4},
+  {"settle-ms", OPTION_SETTLE, "MS", 0, "run before each sample (40)", 4},
+  {"sample-ms", OPTION_SAMPLE, "MS", 0, "length of a sample (50)", 4},
+  {"burst-repeats", OPTION_BURST_REPEATS, "N", 0, "bursts (10)", 4},
+  {"burst-ms", OPTION_BURST_MS, "MS", 0, "length of a burst (20)", 4},
+  {"idle-ms", OPTION_IDLE, "MS", 0, "idle before a burst (1000)", 4},
+  {"part", OPTION_PART, "I/N", 0, "only every N-th shape, from the I-th", 4},
+  {"time-limit", OPTION_TIME_LIMIT, "SECONDS", 0,
+   "begin no shape that would end later; exit status 5 then", 4},
+  {"resume", OPTION_RESUME, NULL, 0, "leave out shapes that --out has already", 4},
+  {"seed", OPTION_SEED, "N", 0, "of the inputs and of the orders (1)", 4},
+  {NULL, 0, NULL, 0, "Where:", 5},
+  {"gpu", OPTION_GPU, "N", 0, "ordinal of the GPU (0)", 5},
+  {"cublas", OPTION_CUBLAS, "FILE", 0, "libcublas.so.13 or .12", 5},
+  {"cublaslt", OPTION_CUBLASLT, "FILE", 0, "libcublasLt (default: beside cuBLAS)", 5},
+  {"cuda-library", OPTION_DRIVER, "FILE", 0, "the driver (libcuda.so.1)", 5},
+  {"nvml", OPTION_NVML, "FILE", 0, "for clocks (libnvidia-ml.so.1)", 5},
+  {NULL, 0, NULL, 0, "Output:", 9},
+  {"out", OPTION_OUT, "FILE", 0, "append CSV, shape by shape", 9},
+  {"tables", OPTION_TABLES, "FILE", 0, "only print the tables of a results file", 9},
+  {"commit", OPTION_COMMIT, "TEXT", 0, "commit to note (default: the one compiled in)", 9},
+  {"json", OPTION_JSON, NULL, 0, "one JSON document instead of tables", 9},
+  {0},
+};
+
+static int64_t integer(const char *name, const char *text, int64_t least, int64_t most,
+                       struct argp_state *state) {
+  int64_t value = least;
+  if (!parse_int(text, least, most, &value)) {
+    argp_error(state, "--%s: \"%s\" is not a number from %lld to %lld", name, text,
+               (long long)least, (long long)most);
+  }
+  return value;
+}
+
+static double real(const char *name, const char *text, double most, struct argp_state *state) {
+  double value = 0;
+  if (!parse_real(text, &value) || !(value > 0 && value <= most)) {
+    argp_error(state, "--%s: \"%s\" is not a number above 0 and up to %.0f", name, text, most);
+  }
+  return value;
+}
+
+static void parse_pdl(cuda_args *args, const char *text, struct argp_state *state) {
+  args->with_pdl[0] = strcmp(text, "0") == 0 || strcmp(text, "0,1") == 0;
+  args->with_pdl[1] = strcmp(text, "1") == 0 || strcmp(text, "0,1") == 0;
+  if (!args->with_pdl[0] && !args->with_pdl[1]) {
+    argp_error(state, "--pdl: \"%s\" is none of 0, 1 and 0,1", text);
+  }
+}
+
+static void parse_part(cuda_args *args, const char *text, struct argp_state *state) {
+  char first[16];
+  const char *slash = strchr(text, '/');
+  size_t length = slash ? (size_t)(slash - text) : sizeof first;
+  int good = length < sizeof first;
+  if (good) {
+    memcpy(first, text, length);
+    first[length] = 0;
+    good = parse_int(slash + 1, 1, 10000, &args->parts) &&
+           parse_int(first, 1, args->parts, &args->part);
+  }
+  if (!good) argp_error(state, "--part: \"%s\" is no I/N with 1 <= I <= N <= 10000", text);
+}
+
+static void check(const cuda_args *args, struct argp_state *state) {
+  const shape_args *s = &args->shape;
+  if (args->tables) return;
+  if (s->op != OP_GLU) argp_error(state, "--op: this bench measures the glu");
+  if (s->bias || s->residual || s->pad || s->misalign) {
+    argp_error(state, "--bias, --residual, --pad and --misalign are not for --device cuda");
+  }
+  for (size_t i = 0; i < s->dtype_count; i++) {
+    if (s->dtypes[i] == TGLU_DTYPE_F32) argp_error(state, "--dtype: f32 has no GPU kernels");
+  }
+  for (size_t i = 0; i < s->token_count; i++) {
+    if (s->tokens[i] == 0) argp_error(state, "--tokens: 0 cannot be timed");
+  }
+  if (s->intermediate == 0) argp_error(state, "--intermediate: 0 cannot be timed");
+  if (args->from && strcmp(args->rows, "best") != 0) {
+    argp_error(state, "--from is for --rows best");
+  }
+  if (!args->from && strcmp(args->rows, "best") == 0) {
+    argp_error(state, "--rows best needs the results of a former run: --from FILE");
+  }
+  if (args->resume && !args->out) argp_error(state, "--resume needs --out");
+}
+
+static error_t parse(int key, char *text, struct argp_state *state) {
+  cuda_args *a = state->input;
+  switch (key) {
+  case ARGP_KEY_INIT: state->child_inputs[0] = &a->shape; return 0;
+  case OPTION_DEVICE: return 0; /* read before */
+  case OPTION_ROWS: a->rows = text; return 0;
+  case OPTION_FROM: a->from = text; return 0;
+  case OPTION_TOP: a->top = integer("top", text, 1, 100, state); return 0;
+  case OPTION_PART: parse_part(a, text, state); return 0;
+  case OPTION_TIME_LIMIT: a->time_limit = real("time-limit", text, 1e6, state); return 0;
+  case OPTION_SETTLE: a->timing.settle_ms = real("settle-ms", text, 1e4, state); return 0;
+  case OPTION_SAMPLE: a->timing.sample_ms = real("sample-ms", text, 1e4, state); return 0;
+  case OPTION_ROUNDS: a->rounds = integer("rounds", text, 1, MOST_ROUNDS, state); return 0;
+  case OPTION_BURST: a->burst = 1; return 0;
+  case OPTION_BURST_REPEATS:
+    a->burst_repeats = integer("burst-repeats", text, 1, MOST_ROUNDS, state);
+    return 0;
+  case OPTION_BURST_MS: a->timing.burst_ms = real("burst-ms", text, 1e4, state); return 0;
+  case OPTION_IDLE: a->timing.idle_ms = real("idle-ms", text, 1e5, state); return 0;
+  case OPTION_PDL: parse_pdl(a, text, state); return 0;
+  case OPTION_STABLE: a->stable_weights = 1; return 0;
+  case OPTION_RESUME: a->resume = 1; return 0;
+  case OPTION_OUT: a->out = text; return 0;
+  case OPTION_TABLES: a->tables = text; return 0;
+  case OPTION_COMMIT: a->commit = text; return 0;
+  case OPTION_CUBLAS: a->cublas = text; return 0;
+  case OPTION_CUBLASLT: a->cublaslt = text; return 0;
+  case OPTION_DRIVER: a->driver = text; return 0;
+  case OPTION_NVML: a->nvml = text; return 0;
+  case OPTION_GPU: a->gpu = integer("gpu", text, 0, 1023, state); return 0;
+  case OPTION_HOST_TIME: a->host_time = 1; return 0;
+  case OPTION_CONTROLS: a->controls = 1; return 0;
+  case OPTION_JSON: a->json = 1; return 0;
+  case OPTION_SEED:
+    a->seed = (uint64_t)integer("seed", text, 0, INT64_MAX, state);
+    return 0;
+  case ARGP_KEY_ARG: argp_error(state, "no argument is taken, not \"%s\"", text); return 0;
+  case ARGP_KEY_END: check(a, state); return 0;
+  default: return ARGP_ERR_UNKNOWN;
+  }
+}
+
+static const char doc[] =
+  "Times the GLU kernel rows on a Hopper GPU against cuBLAS in one process.\n"
+  "\n"
+  "Every contender is one CUDA graph of calls over inputs that rotate through more than "
+  "three times the L2 cache.  In each round the contenders, cuBLAS among them, take "
+  "turns in a new random order; each settles before it is sampled; medians over the "
+  "rounds are reported.  \"bare\" is the faster of cublasGemmEx and of the best of eight "
+  "cublasLt heuristics for ONE product [M, 2N, K] with no activation; \"unfused\" is that "
+  "and an activation kernel; \"eager\" is PyTorch's, from the Python driver "
+  "bench/cuda/with_torch.py.  With pdl 1 every call, ours and cuBLAS's, follows in the "
+  "graph the same small kernel that writes X, whose own time is subtracted from both.  "
+  "What is timed is checked first: on 64 token rows against float64, and every output "
+  "for elements that were not written."
+  "\v"
+  "Without --model or sizes: Qwen2.5 0.5B to 72B, 1024 to 8192 tokens.\n"
+  "\n"
+  "Examples:\n"
+  "  tileglu bench --device cuda --cublas /path/libcublas.so.13 --out glu.csv\n"
+  "  tileglu bench --device cuda --model Qwen2.5-7B --tokens 128,256 --rows all --pdl 0,1\n"
+  "  tileglu bench --device cuda --rows best --from glu.csv --rounds 9 --out again.csv\n"
+  "  tileglu bench --device cuda --tables glu.csv\n"
+  "\n"
+  "Exit status: 0 all is well; 1 a result was wrong; 2 wrong use; 3 a file cannot be "
+  "read, written or used; 4 no driver, no GPU, or one of them failed; 5 the time limit "
+  "left shapes out (--resume goes on).";
+
+static void defaults(cuda_args *args) {
+  memset(args, 0, sizeof *args);
+  shape_init(&args->shape, OP_GLU, 0);
+  args->shape.token_count = 0;
+  args->rows = "chosen";
+  args->top = 3;
+  args->part = args->parts = 1;
+  args->timing = (timing){.settle_ms = 40, .sample_ms = 50, .idle_ms = 1000, .burst_ms = 20};
+  args->rounds = 5;
+  args->burst_repeats = 10;
+  args->with_pdl[0] = 1;
+  args->commit = CLI_BUILD_COMMIT;
+  args->seed = 1;
+}
+
+static void default_shapes(shape_args *s) {
+  static const char *const names[] = {"0.5B", "1.5B", "3B", "7B", "14B", "32B", "72B"};
+  if (s->token_count == 0) {
+    for (int64_t m = 1024; m <= 8192; m *= 2) s->tokens[s->token_count++] = m;
+  }
+  if (shape_given(s)) return;
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "Qwen2.5-%s", names[i]);
+    s->models[s->model_count++] = model_shape_find(name);
+  }
+}
+
+void cuda_args_parse(cuda_args *args, int argc, char **argv) {
+  const struct argp_child children[] = {{&shape_argp, 0, NULL, 2}, {0}};
+  const struct argp argp = {options, parse, NULL, doc, children, NULL, NULL};
+  defaults(args);
+  argp_parse(&argp, argc, argv, 0, NULL, args);
+  default_shapes(&args->shape);
+}

@@ -1,0 +1,59 @@
+#include "pick.h"
+
+#include <math.h>
+#include <string.h>
+
+int pick_same_shape(const result *r, const spec *s) {
+  return r->m == s->tokens && r->n == s->intermediate && r->k == s->hidden &&
+         strcmp(r->dtype, tglu_dtype_name(s->dtype)) == 0 &&
+         strcmp(r->activation, tglu_activation_name(s->activation)) == 0 &&
+         strcmp(r->layout, tglu_layout_name(s->layout)) == 0;
+}
+
+static int listed(const result_list *list, const int *indices, int count, const char *row) {
+  for (int i = 0; i < count; i++) {
+    if (strcmp(list->items[indices[i]].row, row) == 0) return 1;
+  }
+  return 0;
+}
+
+static int pick_with(const result_list *list, const spec *s, int pdl, int top, int *indices) {
+  int count = 0;
+  while (count < top) {
+    int best = -1;
+    for (size_t i = 0; i < list->count; i++) {
+      const result *r = &list->items[i];
+      if (!pick_same_shape(r, s) || r->pdl != pdl || strcmp(r->mode, "sustained") != 0 ||
+          !isfinite(r->us) || listed(list, indices, count, r->row)) {
+        continue;
+      }
+      if (best < 0 || r->us < list->items[best].us) best = (int)i;
+    }
+    if (best < 0) break;
+    indices[count++] = best;
+  }
+  return count;
+}
+
+int pick_best(const result_list *list, const spec *s, int pdl, int top, int *indices) {
+  int count = pick_with(list, s, pdl, top, indices);
+  return count ? count : pick_with(list, s, !pdl, top, indices);
+}
+
+const char *pick_short_name(const char *row) {
+  const char *isa = strstr(row, "_sm90_");
+  return isa ? isa + 6 : row;
+}
+
+int pick_named(const char *names, const char *row) {
+  const char *brief = pick_short_name(row);
+  while (*names) {
+    size_t length = strcspn(names, ",");
+    if ((strlen(row) == length && strncmp(names, row, length) == 0) ||
+        (strlen(brief) == length && strncmp(names, brief, length) == 0)) {
+      return 1;
+    }
+    names += length + (names[length] == ',');
+  }
+  return 0;
+}
