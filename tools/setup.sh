@@ -56,6 +56,8 @@ if [ "$purpose" = test ]; then
   else
     missing="$missing libcmocka-dev"
   fi
+  # Runs the choice of kernels as older CPUs would see it.
+  [ "$(uname -m)" != x86_64 ] || need qemu-user qemu-x86_64 --version
 fi
 
 [ -n "$missing" ] || exit 0
