@@ -1,6 +1,5 @@
 #include "check.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 #include "layers.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "cli.h"

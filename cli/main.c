@@ -1,7 +1,6 @@
 /* The command `tileglu`: finds the subcommand and hands it the rest. */
 #include <argp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "build_commit.h"
