@@ -33,7 +33,7 @@ struct tglu__pool {
   pthreadpool_t workers;     /* NULL where threads is 1                              */
   int32_t threads;
   bool forked;               /* this process is a child of the one with the workers  */
-  char begin, end;           /* addresses for ThreadSanitizer                        */
+  char end;                  /* an address for ThreadSanitizer                       */
   tglu__pool *next, **link;  /* list of all pools, for the fork handlers             */
 };
 
@@ -147,7 +147,7 @@ static void run_slot(const region *r, int32_t slot) {
 
 static void run_slot_on_worker(void *argument, size_t slot) {
   const region *r = argument;
-  tsan_acquire(&r->pool->begin);
+  tsan_acquire(argument); /* before anything is read through it */
   run_slot(r, (int32_t)slot);
   tsan_release(&r->pool->end);
 }
@@ -155,7 +155,7 @@ static void run_slot_on_worker(void *argument, size_t slot) {
 void tglu__pool_run(tglu__pool *pool, tglu__pool_task task, void *argument, int32_t slots) {
   region r = {pool, task, argument};
   if (slots > 1 && pool->workers != NULL && !pool->forked) {
-    tsan_release(&pool->begin);
+    tsan_release(&r);
     pthreadpool_parallelize_1d(pool->workers, run_slot_on_worker, &r, (size_t)slots, 0);
     tsan_acquire(&pool->end);
     return;
