@@ -38,10 +38,7 @@ static tglu_model *write_and_open(void **state, st_file *s)
   return open_ok(path, &options);
 }
 
-static double first(const void *data)
-{
-  return data ? value_at(TGLU_DTYPE_BF16, data, 0) : 0;
-}
+static double first(const void *data) { return data ? value_at(TGLU_DTYPE_BF16, data, 0) : 0; }
 
 static void check_separate(const tglu_model_mlp *m, const char *family, const char *prefix)
 {
