@@ -16,9 +16,10 @@ OK, MISMATCH, USAGE, INPUT, RUNTIME = range(5)
 
 
 def environment(**changes):
-    """The environment without the library's variables, with changes."""
+    """The environment without the library's variables but for the CPU backend, so that a
+    GPU changes nothing, and with changes."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("TILEGLU_")}
-    return {**kept, **changes}
+    return {**kept, "TILEGLU_BACKEND": "cpu", **changes}
 
 
 def refuse_constant(text):

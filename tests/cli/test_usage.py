@@ -133,10 +133,14 @@ class Usage(Case):
 
     def test_gpu_is_not_silently_replaced(self):
         self.refused(RUNTIME, "cuda", "verify", "--quick", "--backend", "cuda")
-        self.refused(RUNTIME, "cuda", "bench", "--hidden", "8", "--intermediate", "8",
-                     "--device", "cuda")
         self.refused(USAGE, "tpu", "bench", "--hidden", "8", "--intermediate", "8",
                      "--device", "tpu")
+
+    def test_bench_of_a_missing_gpu(self):
+        if self.json("info")["backends"][1]["usable"]:
+            self.skipTest("there is a usable GPU")
+        self.refused(RUNTIME, "cuda", "bench", "--hidden", "8", "--intermediate", "8",
+                     "--device", "cuda")
 
     def test_missing_file(self):
         for command in ["run", "verify"]:
