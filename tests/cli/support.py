@@ -17,9 +17,10 @@ OK, MISMATCH, USAGE, INPUT, RUNTIME = range(5)
 
 def environment(**changes):
     """The environment without the library's variables but for the CPU backend, so that a
-    GPU changes nothing, and with changes."""
+    GPU changes nothing, and with changes (None: not set)."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("TILEGLU_")}
-    return {**kept, "TILEGLU_BACKEND": "cpu", **changes}
+    all_of_them = {**kept, "TILEGLU_BACKEND": "cpu", **changes}
+    return {k: v for k, v in all_of_them.items() if v is not None}
 
 
 def refuse_constant(text):

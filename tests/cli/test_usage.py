@@ -140,7 +140,7 @@ class Usage(Case):
         if self.json("info")["backends"][1]["usable"]:
             self.skipTest("there is a usable GPU")
         self.refused(RUNTIME, "cuda", "bench", "--hidden", "8", "--intermediate", "8",
-                     "--device", "cuda")
+                     "--device", "cuda", TILEGLU_BACKEND=None)
 
     def test_missing_file(self):
         for command in ["run", "verify"]:
