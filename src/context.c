@@ -303,7 +303,8 @@ static tglu_status choose_backend(tglu_context *context, const environment *env)
     set_reason(context, "%s: asked for by %s", tglu_backend_name(backend),
                env->used[VARIABLE_BACKEND] ? "TILEGLU_BACKEND" : "the option backend");
   if (status) return status;
-  return backend == TGLU_BACKEND_CPU ? open_backend(context, &tglu__cpu_backend) : open_cuda(context);
+  return backend == TGLU_BACKEND_CPU ? open_backend(context, &tglu__cpu_backend)
+                                     : open_cuda(context);
 }
 
 static tglu_status check_forced_row(const tglu_context *context)

@@ -335,7 +335,7 @@ TGLU_API void tglu_run_args_init(tglu_run_args *args);
  * launch on args->stream and returns.  No allocation, environment, text (unless
  * it fails), host-device copy or synchronisation.  Refused with
  * TGLU_ERR_OVERLAP: out overlapping x, a weight, a bias, the workspace, or the
- * residual (unless equal).  Bytes between the rows of out (ldo > columns) are
+ * residual (unless equal), and the workspace overlapping any of them.  Bytes between the rows of out (ldo > columns) are
  * left as they are. */
 TGLU_API tglu_status tglu_glu_run(const tglu_glu *glu, const tglu_run_args *args);
 
@@ -369,7 +369,8 @@ TGLU_API tglu_status tglu_glu_get_info(const tglu_glu *glu, tglu_object_info *in
 typedef struct tglu_plan_info {
   size_t size;
   const char *row;       /* row that run would use with aligned operands; an MLP
-                            names its GLU's row here ...                         */
+                            names its GLU's row here ... NULL if nothing would
+                            run (tokens or intermediate 0)                       */
   const char *down_row;  /* ... and its down projection's here; NULL for a GLU   */
   int32_t tuned;         /* 1: from the tuning cache, 0: from the cost model     */
   double predicted_us;   /* the cost model's time, 0 if it has none              */
