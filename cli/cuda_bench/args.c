@@ -13,7 +13,7 @@ enum { OPTION_DEVICE = OPTION_OWN, OPTION_ROWS, OPTION_FROM, OPTION_TOP, OPTION_
        OPTION_BURST_REPEATS, OPTION_BURST_MS, OPTION_IDLE, OPTION_PDL, OPTION_STABLE,
        OPTION_RESUME, OPTION_OUT, OPTION_TABLES, OPTION_COMMIT, OPTION_CUBLAS,
        OPTION_CUBLASLT, OPTION_DRIVER, OPTION_NVML, OPTION_GPU, OPTION_HOST_TIME,
-       OPTION_CONTROLS };
+       OPTION_CONTROLS, OPTION_WAIT_LIMIT };
 
 static const struct argp_option options[] = {
   {NULL, 0, NULL, 0, "What to measure:", 3},
@@ -39,6 +39,8 @@ static const struct argp_option options[] = {
   {"part", OPTION_PART, "I/N", 0, "only every N-th shape, from the I-th", 4},
   {"time-limit", OPTION_TIME_LIMIT, "SECONDS", 0,
    "begin no shape that would end later; exit status 5 then", 4},
+  {"wait-limit", OPTION_WAIT_LIMIT, "SECONDS", 0,
+   "give up when the GPU takes longer over one sample (60)", 4},
   {"resume", OPTION_RESUME, NULL, 0, "leave out shapes that --out has already", 4},
   {"seed", OPTION_SEED, "N", 0, "of the inputs and of the orders (1)", 4},
   {NULL, 0, NULL, 0, "Where:", 5},
@@ -128,6 +130,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case OPTION_TOP: a->top = integer("top", text, 1, 100, state); return 0;
   case OPTION_PART: parse_part(a, text, state); return 0;
   case OPTION_TIME_LIMIT: a->time_limit = real("time-limit", text, 1e6, state); return 0;
+  case OPTION_WAIT_LIMIT: a->wait_limit = real("wait-limit", text, 1e6, state); return 0;
   case OPTION_SETTLE: a->timing.settle_ms = real("settle-ms", text, 1e4, state); return 0;
   case OPTION_SAMPLE: a->timing.sample_ms = real("sample-ms", text, 1e4, state); return 0;
   case OPTION_ROUNDS: a->rounds = integer("rounds", text, 1, MOST_ROUNDS, state); return 0;
@@ -195,6 +198,7 @@ static void defaults(cuda_args *args) {
   args->part = args->parts = 1;
   args->timing = (timing){.settle_ms = 40, .sample_ms = 50, .idle_ms = 1000, .burst_ms = 20};
   args->rounds = 5;
+  args->wait_limit = 60;
   args->burst_repeats = 10;
   args->with_pdl[0] = 1;
   args->commit = CLI_BUILD_COMMIT;

@@ -14,6 +14,7 @@ typedef struct cuda_args {
   int64_t top;               /* best rows taken from it                                 */
   int64_t part, parts;       /* 1-based */
   double time_limit;         /* seconds; 0: none                                        */
+  double wait_limit;         /* seconds that one wait for the GPU may take              */
   timing timing;
   int64_t rounds, burst_repeats;
   int burst, with_pdl[2], stable_weights, resume, json, host_time, controls;

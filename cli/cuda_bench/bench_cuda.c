@@ -38,6 +38,7 @@ static int open_all(bench *b) {
   if (code == CLI_OK && a->from) code = result_read(a->from, 0, &b->former);
   if (code == CLI_OK) code = gpu_open(&b->gpu, a->driver, (int)a->gpu);
   if (code != CLI_OK) return code;
+  b->gpu.wait_limit = a->wait_limit;
   nvml_open(&b->nvml, a->nvml, b->gpu.pci);
   if (a->host_time) return CLI_OK;
   code = cublas_open(&b->cublas, &b->gpu, a->cublas, a->cublaslt);
