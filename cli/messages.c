@@ -1,6 +1,7 @@
 /* Messages on standard error, in the name of the subcommand. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "cli.h"
 
@@ -14,6 +15,7 @@ const char *cli_name(void) { return message_name; }
 
 static void message(const char *kind, const char *format, va_list list) {
   fflush(stdout);
+  if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr); /* over a progress bar */
   fprintf(stderr, "%s: %s", message_name, kind);
   vfprintf(stderr, format, list);
 }
