@@ -2,8 +2,8 @@
  * time: bias, activation, product, one rounding; then either through shared memory
  * and TMA, or straight to memory with predicated stores.
  *
- * Shared staging of a warpgroup: Columns / box boxes of [64 x box] 16-bit elements,
- * box = tglu_out_box_columns(Columns), each swizzled by its own width. */
+ * Shared staging of a warpgroup: Columns / box boxes of [64 x box] 16-bit elements, box =
+ * tglu_out_box_columns(Columns). */
 #ifndef TGLU_SM90_EPILOGUE_CUH
 #define TGLU_SM90_EPILOGUE_CUH
 
@@ -113,7 +113,8 @@ TGLU_DEVICE void epilogue_groups(const tglu_glu_launch &p, const epilogue_place 
   constexpr int box = tglu_out_box_columns(Columns);
   const int32_t chunk = group + (Count == 8 ? lane / 16 : 0);
   const uint32_t address = at.staging + chunk / (box / 8) * (64 * box * 2) +
-                           tglu_out_box_offset(box, 16 * warp + lane % 16, chunk % (box / 8));
+                           tglu_out_box_offset(box, tglu_out_box_swizzle(Columns), 16 * warp + lane % 16,
+                                               chunk % (box / 8));
   if constexpr (Count == 8) {
     stmatrix_x4(address, pair[0], pair[1], pair[2], pair[3]);
   } else {

@@ -153,7 +153,7 @@ TGLU_DEVICE void consume(const tglu_glu_launch &p, const smem_map &smem, uint32_
     named_barrier_sync(BARRIER_TURN + 1, 256);
     named_barrier_arrive(BARRIER_TURN + 0, 256);
   }
-  if (thread == 0) tma_store_wait();
+  if (thread == 0) tma_store_wait_read();
 }
 
 extern "C" __global__ void __launch_bounds__(384, 1)
@@ -165,12 +165,14 @@ extern "C" __global__ void __launch_bounds__(384, 1)
   const int32_t first = ROW_CLUSTER_M == 1 ? blockIdx.x : cluster_id();
   const int32_t step = ROW_CLUSTER_M == 1 ? gridDim.x : cluster_count();
 
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 32) {
     prefetch_tensor_map(&p.x);
     prefetch_tensor_map(&p.gate);
     prefetch_tensor_map(&p.up);
     prefetch_tensor_map(&p.out);
-    ring_init<ROW_STAGES>(smem, ROW_CLUSTER_M);
+  }
+  if (threadIdx.x == 0) {
+    ring_init<ROW_STAGES, ROW_CLUSTER_M>(smem, ROW_CLUSTER_M);
   }
   if (ROW_CLUSTER_M == 1) {
     __syncthreads();

@@ -35,13 +35,12 @@ enum {
 /* Values of .activation equal the public tglu_activation. */
 typedef struct tglu_glu_launch {
   /* Tensor maps, 2-D, 16-bit elements, zero fill.  dim 0 is the contiguous one.
-   *   x      dims {K, M}, box {64, tile_m}           128-byte swizzle
-   *   gate   dims {K, N}, box {64, tile_n/cluster_m} 128-byte swizzle
-   *   up     dims {K, N}, box {64, tile_n/cluster_m} 128-byte swizzle
-   *   out    dims {N, M}, box {tglu_out_box_columns(tile_n), 64}, swizzle of as
-   *          many bytes as that box is wide (none for 16 bytes)
-   * L2 promotion 128 or 256 bytes.  Rows with the general loader read no map but
-   * the pointers below. */
+   *   x      dims {K, M}, box {64, tile_m}, 128-byte swizzle
+ *   gate   dims {K, N}, box {64, tglu_weight_box_rows(...)}, 128-byte swizzle
+ *   up     dims {K, N}, likewise
+ *   out    dims {N, M}, box {tglu_out_box_columns(tile_n), 64}, swizzle of
+ *          tglu_out_box_swizzle(tile_n) bytes
+ * L2 promotion 128 bytes. */
   tglu_tensor_map x, gate, up, out;
 
   int32_t m, n, k;

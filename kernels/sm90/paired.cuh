@@ -35,50 +35,53 @@
 /* m64 blocks of one consumer warpgroup */
 #define BLOCKS (ROW_SCHEDULE_PINGPONG ? ROW_TILE_M / 64 : ROW_TILE_M / 128)
 #define A_BYTES (ROW_TILE_M * TGLU_TILE_K * 2)
+#define UP_BYTES (TILE_N * TGLU_TILE_K * 2) /* where up begins behind gate */
 #define STAGE_BYTES (A_BYTES + B_ROWS * TGLU_TILE_K * 2)
 
 static_assert(ROW_TILE_M % (ROW_SCHEDULE_PINGPONG ? 64 : 128) == 0, "whole m64 blocks");
 static_assert(ROW_TILE_M <= 256 && TILE_N <= 128 && TILE_N % 8 == 0, "one TMA box, one wgmma");
+static_assert(ROW_CLUSTER_M <= 2, "one CTA an operand");
 static_assert(BLOCKS * TILE_N <= 192, "more than 192 accumulators spill");
 static_assert(tglu_smem_bytes(ROW_TILE_M, TILE_N, B_ROWS, ROW_STAGES) <= 232448, "227 KB");
 static_assert((2 * ROW_STAGES) * 8 <= TGLU_SMEM_BARRIER_BYTES, "room for the barriers");
 
 enum { BARRIER_TURN = 1 /* and 2 */, BARRIER_WARPGROUP = 3 /* and 4 */ };
 
-/* Both weight boxes of one stage. */
+/* Both weight boxes of one stage.  In a cluster of two, each CTA fetches one operand and
+ * multicasts it: CTA 0 the gate, CTA 1 the up. */
 TGLU_DEVICE void load_stage_weights(const tglu_glu_launch &p, uint32_t b, uint32_t full, int32_t k,
                                     int32_t n, uint32_t rank) {
-  load_weights<TILE_N, ROW_CLUSTER_M>(&p.gate, b, full, k, n, rank);
-  load_weights<TILE_N, ROW_CLUSTER_M>(&p.up, b + TILE_N * TGLU_TILE_K * 2, full, k, n, rank);
-}
-
-/* Under TGLU_LAUNCH_STABLE_WEIGHTS: fills the weights' part of the first tile's first
- * stages before the dependency on the kernel before is over.  Returns how many. */
-TGLU_DEVICE int32_t preload_weights(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
-                                    int32_t first) {
-  if (!(p.flags & TGLU_LAUNCH_STABLE_WEIGHTS)) return 0;
-  const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
-  int32_t stage = 0;
-  for (; stage < ROW_STAGES && stage * TGLU_TILE_K < p.k; stage++) {
-    const uint32_t full = smem.full + 8 * stage;
-    mbarrier_arrive_expect_tx(full, STAGE_BYTES);
-    load_stage_weights(p, smem.ring + stage * STAGE_BYTES + A_BYTES, full, stage * TGLU_TILE_K,
-                       tile.column * TILE_N, rank);
+  if (ROW_CLUSTER_M == 1) {
+    tma_load_2d(b, &p.gate, full, k, n);
+    tma_load_2d(b + UP_BYTES, &p.up, full, k, n);
+  } else {
+    tma_load_2d_multicast(b + rank * UP_BYTES, rank == 0 ? &p.gate : &p.up, full, k, n, 3);
   }
-  return stage;
 }
 
-/* One thread loads every tile of this cluster in turn, K-block by K-block. */
+/* One thread loads every tile of this cluster in turn, K-block by K-block.  With stable
+ * weights it fills the weights' part of the first stages before the dependency on the
+ * kernel before is over. */
 TGLU_DEVICE void produce(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
                          int32_t first, int32_t step) {
   const int32_t tiles = p.tile_rows * p.tile_columns;
   ring_position at = {0, 0};
-  int32_t preloaded = preload_weights(p, smem, rank, first);
+  int32_t preloaded = 0;
+  if (p.flags & TGLU_LAUNCH_STABLE_WEIGHTS) {
+    const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
+    for (; preloaded < ROW_STAGES && preloaded * TGLU_TILE_K < p.k; preloaded++) {
+      const uint32_t full = smem.full + 8 * preloaded;
+      mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+      load_stage_weights(p, smem.ring + preloaded * STAGE_BYTES + A_BYTES, full,
+                         preloaded * TGLU_TILE_K, tile.column * TILE_N, rank);
+    }
+  }
   dependency_wait();
   dependents_launch();
   for (int32_t index = first; index < tiles; index += step) {
     const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
     const int32_t m = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M;
+    const int32_t n = tile.column * TILE_N;
     for (int32_t k = 0; k < p.k; k += TGLU_TILE_K) {
       const uint32_t full = smem.full + 8 * at.stage;
       const uint32_t a = smem.ring + at.stage * STAGE_BYTES;
@@ -89,7 +92,7 @@ TGLU_DEVICE void produce(const tglu_glu_launch &p, const smem_map &smem, uint32_
         mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
         mbarrier_arrive_expect_tx(full, STAGE_BYTES);
         tma_load_2d(a, &p.x, full, k, m);
-        load_stage_weights(p, a + A_BYTES, full, k, tile.column * TILE_N, rank);
+        load_stage_weights(p, a + A_BYTES, full, k, n, rank);
       }
       ring_advance<ROW_STAGES>(at);
     }
@@ -138,7 +141,7 @@ TGLU_DEVICE void consume(const tglu_glu_launch &p, const smem_map &smem, uint32_
       epilogue_store<TILE_N, false>(p, place, acc[b], acc[b] + TILE_N / 2);
     }
   }
-  if (thread == 0) tma_store_wait();
+  if (thread == 0) tma_store_wait_read();
 }
 
 extern "C" __global__ void __launch_bounds__(384, 1)
@@ -150,12 +153,14 @@ extern "C" __global__ void __launch_bounds__(384, 1)
   const int32_t first = ROW_CLUSTER_M == 1 ? blockIdx.x : cluster_id();
   const int32_t step = ROW_CLUSTER_M == 1 ? gridDim.x : cluster_count();
 
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 32) {
     prefetch_tensor_map(&p.x);
     prefetch_tensor_map(&p.gate);
     prefetch_tensor_map(&p.up);
     prefetch_tensor_map(&p.out);
-    ring_init<ROW_STAGES>(smem, (ROW_SCHEDULE_PINGPONG ? 1 : 2) * ROW_CLUSTER_M);
+  }
+  if (threadIdx.x == 0) {
+    ring_init<ROW_STAGES, ROW_CLUSTER_M>(smem, (ROW_SCHEDULE_PINGPONG ? 1 : 2) * ROW_CLUSTER_M);
   }
   if (ROW_CLUSTER_M == 1) {
     __syncthreads();

@@ -33,7 +33,7 @@
 #define RAW_BYTES ((TILE_M + B_ROWS) * TGLU_RAW_ROW_BYTES)
 
 static_assert(TILE_M == 128 && ROW_CLUSTER_M == 1, "one m64 block a warpgroup, no cluster");
-static_assert(TILE_N % 64 == 0 && TILE_N <= 128, "eight boxes on 128 bytes each");
+static_assert(TILE_N == 128, "eight boxes of 16 rows");
 static_assert(tglu_general_smem_bytes(TILE_M, TILE_N, ROW_STAGES) <= 232448, "227 KB");
 
 enum { BARRIER_WARPGROUP = 1 /* and 2 */ };
@@ -91,18 +91,30 @@ TGLU_DEVICE void fetch(const tglu_glu_general_launch &g, const raw_map &raw) {
 }
 
 /* Moves `rows` rows of one class from raw rows at `from` to tile rows first, first +
- * classes, ... at `to`: lane l makes elements 2l, 2l + 1 of each row. */
+ * classes, ... at `to`: lane l makes elements 2l, 2l + 1 of each row.  Loads of a batch go
+ * out together, since the compiler keeps the order of shared-memory accesses. */
 TGLU_DEVICE void move_class(uint32_t from, uint32_t to, int32_t rows, int32_t first,
                             int32_t classes, int32_t shift, int lane) {
+  constexpr int batch = 16;
+  static_assert(TILE_M / 8 % batch == 0 && TILE_N / 8 % batch == 0, "whole batches");
   const uint32_t word = from + shift / 2 * 4 + lane * 4;
-  const bool odd = shift & 1;
-#pragma unroll 8
-  for (int32_t q = 0; q < rows; q++) {
-    uint32_t pair = load_shared(word + q * TGLU_RAW_ROW_BYTES);
-    if (odd) {
-      pair = __funnelshift_r(pair, load_shared(word + q * TGLU_RAW_ROW_BYTES + 4), 16);
+  for (int32_t q = 0; q < rows; q += batch) {
+    uint32_t pair[batch];
+#pragma unroll
+    for (int i = 0; i < batch; i++) pair[i] = load_shared(word + (q + i) * TGLU_RAW_ROW_BYTES);
+    if (shift & 1) {
+      uint32_t next[batch];
+#pragma unroll
+      for (int i = 0; i < batch; i++) {
+        next[i] = load_shared(word + (q + i) * TGLU_RAW_ROW_BYTES + 4);
+      }
+#pragma unroll
+      for (int i = 0; i < batch; i++) pair[i] = __funnelshift_r(pair[i], next[i], 16);
     }
-    store_shared(to + tglu_stage_offset(first + q * classes, lane * 4), pair);
+#pragma unroll
+    for (int i = 0; i < batch; i++) {
+      store_shared(to + tglu_stage_offset(first + (q + i) * classes, lane * 4), pair[i]);
+    }
   }
 }
 
@@ -177,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
       mbarrier_init(raw.full + 8 * s, 1);
       mbarrier_init(raw.empty + 8 * s, 3);
     }
-    fence_mbarrier_init();
+    fence_proxy_async();
   }
   __syncthreads();
   if (warpgroup == 0) {

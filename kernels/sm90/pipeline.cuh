@@ -46,22 +46,27 @@ TGLU_DEVICE smem_map smem_map_of(const void *dynamic) {
   return at;
 }
 
-/* Called by one thread; the caller then syncs the cluster. */
-template <int Stages> TGLU_DEVICE void ring_init(const smem_map &smem, int readers) {
+/* Called by one thread; the caller then syncs the cluster.  NOTE: the fence for a cluster is
+ * a MEMBAR.ALL.GPU; a CTA by itself only has to tell the copy engine. */
+template <int Stages, int Cluster> TGLU_DEVICE void ring_init(const smem_map &smem, int readers) {
   for (int s = 0; s < Stages; s++) {
     mbarrier_init(smem.full + 8 * s, 1);
     mbarrier_init(smem.empty + 8 * s, readers);
   }
-  fence_mbarrier_init();
+  if (Cluster == 1) {
+    fence_proxy_async();
+  } else {
+    fence_mbarrier_init();
+  }
 }
 
 /* One thread of a consumer warpgroup gives a stage back to every producer that
  * writes into it. */
-template <int ClusterM> TGLU_DEVICE void ring_release(const smem_map &smem, int32_t stage,
-                                                      int thread) {
-  if (ClusterM == 1) {
+template <int Cluster>
+TGLU_DEVICE void ring_release(const smem_map &smem, int32_t stage, int thread) {
+  if (Cluster == 1) {
     if (thread == 0) mbarrier_arrive(smem.empty + 8 * stage);
-  } else if (thread < ClusterM) {
+  } else if (thread < Cluster) {
     mbarrier_arrive_cluster(cluster_address(smem.empty + 8 * stage, thread));
   }
 }

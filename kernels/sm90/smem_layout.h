@@ -41,6 +41,13 @@ TGLU_HOST_DEVICE int32_t tglu_smem_bytes(int32_t tile_m, int32_t tile_n, int32_t
          TGLU_CONSUMER_WARPGROUPS * tglu_staging_bytes(tile_n) + TGLU_SMEM_BARRIER_BYTES;
 }
 
+/* Rows of one weight box.  gate_first: a cluster's CTAs share out the rows of the one
+ * operand in a stage; paired_*: they share out the operands. */
+TGLU_HOST_DEVICE int32_t tglu_weight_box_rows(int32_t tile_n, int32_t cluster_m,
+                                              int32_t gate_first) {
+  return gate_first ? tile_n / cluster_m : tile_n;
+}
+
 /* ---- the general loader (paired_general) ----
  * Raw boxes land in a ring of their own, 144 bytes a row (64 + 8 elements), and are moved
  * from there into the stage ring.  No output staging.
@@ -61,20 +68,26 @@ TGLU_HOST_DEVICE int32_t tglu_stage_offset(int32_t row, int32_t column) {
   return row * 128 + (column ^ ((row & 7) << 4));
 }
 
-/* Columns of one output box: the widest of 64, 32, 16, 8 that divides tile_n.  The
- * box is swizzled by its own width (128, 64, 32 bytes; 16: none), which makes the
- * 8 x 16-byte rows that stmatrix writes fall into 8 different bank groups. */
+/* Columns of one output box: 64 or 32 where that divides tile_n, swizzled by its own width
+ * (128 or 64 bytes), else all of tile_n without a swizzle.  The 8 rows of 16 bytes that a
+ * stmatrix writes then fall into 8 different bank groups for tile_n = 64 i, 32 i and 8 (2 i
+ * + 1), into 4 for the rest; and a store writes whole lines (boxes of 8 columns cost 3000
+ * cycles an epilogue, H200, 2026-11-29). */
 TGLU_HOST_DEVICE int32_t tglu_out_box_columns(int32_t tile_n) {
-  return tile_n % 64 == 0 ? 64 : tile_n % 32 == 0 ? 32 : tile_n % 16 == 0 ? 16 : 8;
+  return tile_n % 64 == 0 ? 64 : tile_n % 32 == 0 ? 32 : tile_n;
+}
+/* Its swizzle in bytes: 128, 64 or 0. */
+TGLU_HOST_DEVICE int32_t tglu_out_box_swizzle(int32_t tile_n) {
+  return tile_n % 64 == 0 ? 128 : tile_n % 32 == 0 ? 64 : 0;
 }
 
-/* Byte offset of the 16-byte chunk `chunk` of row `row` in a box of box_columns
- * columns: CU_TENSOR_MAP_SWIZZLE_{128,64,32}B xor address bits 4.. with bits 7..
- * (CUDA driver API, CUtensorMapSwizzle; PTX ISA "Swizzling modes"). */
-TGLU_HOST_DEVICE int32_t tglu_out_box_offset(int32_t box_columns, int32_t row,
+/* Byte offset of the 16-byte chunk `chunk` of row `row` in a box of box_columns columns
+ * swizzled by `swizzle` bytes: CU_TENSOR_MAP_SWIZZLE_{128,64}B xor address bits 4.. with
+ * bits 7.. (CUDA driver API, CUtensorMapSwizzle; PTX ISA "Swizzling modes"). */
+TGLU_HOST_DEVICE int32_t tglu_out_box_offset(int32_t box_columns, int32_t swizzle, int32_t row,
                                              int32_t chunk) {
   int32_t linear = row * box_columns * 2 + chunk * 16;
-  int32_t mask = box_columns / 8 - 1;            /* 7, 3, 1, 0 */
+  int32_t mask = swizzle == 128 ? 7 : swizzle == 64 ? 3 : 0;
   return linear ^ (((linear >> 7) & mask) << 4);
 }
 
