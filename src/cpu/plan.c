@@ -10,7 +10,7 @@ enum {
   GROUP_ROWS_MIN = 32,
   ITEMS_PER_SLOT = 4,       /* so that the last item's time matters little             */
   STREAM_TOKENS = 8,        /* up to here memory is slower than the arithmetic         */
-  DOT_TOKENS = 40,          /* up to here transposing the weights costs more than the
+  DOT_TOKENS = 56,          /* up to here transposing the weights costs more than the
                                sums across vectors                                     */
   SMALL_PRODUCTS = 1 << 17  /* below this a wake-up costs more than a thread saves     */
 };

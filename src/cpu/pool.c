@@ -132,7 +132,6 @@ void tglu__pool_enter(tglu__pool *pool) { pthread_mutex_lock(&pool->mutex); }
 void tglu__pool_leave(tglu__pool *pool) { pthread_mutex_unlock(&pool->mutex); }
 
 typedef struct region {
-  tglu__pool *pool;
   tglu__pool_task task;
   void *argument;
 } region;
@@ -145,19 +144,20 @@ static void run_slot(const region *r, int32_t slot) {
   fesetenv(&environment);
 }
 
+/* The region's own address orders what the caller wrote before the tasks, and what the
+ * tasks wrote before the caller's return. */
 static void run_slot_on_worker(void *argument, size_t slot) {
-  const region *r = argument;
-  tsan_acquire(argument); /* before anything is read through it */
-  run_slot(r, (int32_t)slot);
-  tsan_release(&r->pool->end);
+  tsan_acquire(argument);
+  run_slot(argument, (int32_t)slot);
+  tsan_release(argument);
 }
 
 void tglu__pool_run(tglu__pool *pool, tglu__pool_task task, void *argument, int32_t slots) {
-  region r = {pool, task, argument};
+  region r = {task, argument};
   if (slots > 1 && pool->workers != NULL && !pool->forked) {
     tsan_release(&r);
     pthreadpool_parallelize_1d(pool->workers, run_slot_on_worker, &r, (size_t)slots, 0);
-    tsan_acquire(&pool->end);
+    tsan_acquire(&r);
     return;
   }
   for (int32_t slot = 0; slot < slots; slot++) run_slot(&r, slot);

@@ -37,6 +37,11 @@ TGLU__INLINE __m256i load_once(const void *p) {
 
 TGLU__INLINE int64_t size_of(tglu_dtype dtype) { return dtype == TGLU_DTYPE_F32 ? 4 : 2; }
 
+/* Brings the cache line of p + ahead near; it need not be valid. */
+TGLU__INLINE void fetch(const char *p, int64_t ahead) {
+  _mm_prefetch((const char *)((uintptr_t)p + (uintptr_t)ahead), _MM_HINT_T0);
+}
+
 /* Brings part `part` of `parts` of each of the rows near: `bytes` at each address, which
  * need not be valid. */
 TGLU__INLINE void fetch_rows(const void *const *rows, int count, int64_t bytes, int64_t part,
@@ -45,7 +50,7 @@ TGLU__INLINE void fetch_rows(const void *const *rows, int count, int64_t bytes, 
   int64_t begin = lines * part / parts, end = lines * (part + 1) / parts;
   for (int r = 0; r < count; r++)
     for (int64_t line = begin; line < end; line++)
-      _mm_prefetch((const char *)((uintptr_t)rows[r] + 64 * (uintptr_t)line), _MM_HINT_T0);
+      fetch(rows[r], 64 * line);
 }
 
 /* Eight consecutive elements, in order. */
