@@ -119,8 +119,8 @@ size_t tglu__cuda_explain(const tglu_context *context, const void *planned,
       (int)choice.tile_columns, (int)(row->tile_m * row->cluster_m), (int)row->tile_n,
       (int)choice.group);
   say(&to, "grid: %d CTAs of %d threads in %d clusters, %.2f waves, on %d SMs\n",
-      (int)(choice.clusters * row->cluster_m), (int)TGLU__ROW_THREADS, (int)choice.clusters,
-      (double)tiles / choice.clusters, (int)cuda->facts.sm_count);
+      (int)(choice.clusters * row->cluster_m), (int)TGLU__ROW_THREADS,
+      (int)choice.clusters, (double)tiles / choice.clusters, (int)cuda->facts.sm_count);
   say(&to, "shared memory: %d bytes a CTA\n", (int)choice.smem_bytes);
   say_path(&to, row, problem, &facts, call);
   say(&to, "layout: %s, read in place\n", tglu_layout_name(problem->layout));

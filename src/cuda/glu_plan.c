@@ -34,7 +34,7 @@ static tglu__CUresult encode(const tglu__driver *driver, tglu_tensor_map *map,
   return driver->tensor_map_encode_tiled(
     (tglu__CUtensorMap *)map, type, 2, (void *)v->address, dims, strides, box,
     element_strides, TGLU__CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-    TGLU__CU_TENSOR_MAP_L2_PROMOTION_L2_256B, TGLU__CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    TGLU__CU_TENSOR_MAP_L2_PROMOTION_L2_128B, TGLU__CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
 /* An aligned matrix.  One row has no stride that counts, so it gets one that does. */
@@ -62,7 +62,7 @@ static tglu__CUresult encode_classes(const tglu__driver *driver, tglu_dtype dtyp
     view v = {start - start % 16, (rows - s - 1) / classes + 1, columns + shifts[s],
               rows == 1 ? (columns + shifts[s] + 7) / 8 * 8 : classes * ld};
     tglu__CUresult result = encode(driver, &maps[s], dtype, &v, rows_of_tile / classes,
-                                   TGLU_TILE_K, TGLU__CU_TENSOR_MAP_SWIZZLE_128B);
+                                   TGLU_RAW_ROW_BYTES / 2, TGLU__CU_TENSOR_MAP_SWIZZLE_NONE);
     if (result != TGLU__CUDA_SUCCESS) return result;
   }
   return TGLU__CUDA_SUCCESS;
@@ -86,7 +86,7 @@ static tglu_status encode_weights(const tglu__driver *driver, const tglu__row *r
     tglu__CUresult result;
     if (row->loader == tglu__loader_tma) {
       view v = whole(weights[i].pointer, p->n, p->k, p->ld);
-      result = encode(driver, weights[i].map, p->dtype, &v, row->tile_n / row->cluster_m,
+      result = encode(driver, weights[i].map, p->dtype, &v, tglu__row_weight_box_rows(row),
                       TGLU_TILE_K, TGLU__CU_TENSOR_MAP_SWIZZLE_128B);
     } else {
       result = encode_classes(driver, p->dtype, weights[i].pointer, p->n, p->k, p->ld,
@@ -99,11 +99,10 @@ static tglu_status encode_weights(const tglu__driver *driver, const tglu__row *r
   return TGLU_OK;
 }
 
-static int32_t box_swizzle(int32_t box_columns) {
-  switch (box_columns) {
-    case 64: return TGLU__CU_TENSOR_MAP_SWIZZLE_128B;
-    case 32: return TGLU__CU_TENSOR_MAP_SWIZZLE_64B;
-    case 16: return TGLU__CU_TENSOR_MAP_SWIZZLE_32B;
+static int32_t out_swizzle(int32_t tile_n) {
+  switch (tglu_out_box_swizzle(tile_n)) {
+    case 128: return TGLU__CU_TENSOR_MAP_SWIZZLE_128B;
+    case 64: return TGLU__CU_TENSOR_MAP_SWIZZLE_64B;
     default: return TGLU__CU_TENSOR_MAP_SWIZZLE_NONE;
   }
 }
@@ -311,10 +310,10 @@ static tglu_status fill_call(const tglu__driver *driver, const tglu__problem *p,
     record->out = record->gate; /* prefetched by the kernel, so it must be a map */
     return TGLU_OK;
   }
-  int32_t box_columns = tglu_out_box_columns(row->tile_n);
   view v = whole(call->out, call->tokens, p->n, call->ldo);
-  tglu__CUresult result = encode(driver, &record->out, p->dtype, &v, 64, box_columns,
-                                 box_swizzle(box_columns));
+  tglu__CUresult result =
+    encode(driver, &record->out, p->dtype, &v, 64, tglu_out_box_columns(row->tile_n),
+           out_swizzle(row->tile_n));
   if (result == TGLU__CUDA_SUCCESS) return TGLU_OK;
   return tglu__driver_fail(driver, result, "out: cuTensorMapEncodeTiled");
 }
@@ -325,9 +324,10 @@ static tglu_status launch(const tglu_context *context, const tglu__cuda_entry *e
   const tglu__row *row = &tglu__rows[choice->row];
   tglu__CUlaunchAttribute attributes[2];
   uint32_t count = 0;
-  if (row->cluster_m > 1) {
+  const int32_t size = row->cluster_m;
+  if (size > 1) {
     attributes[count].id = TGLU__CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-    attributes[count].value.clusterDim.x = (uint32_t)row->cluster_m;
+    attributes[count].value.clusterDim.x = (uint32_t)size;
     attributes[count].value.clusterDim.y = 1;
     attributes[count++].value.clusterDim.z = 1;
   }
@@ -336,7 +336,7 @@ static tglu_status launch(const tglu_context *context, const tglu__cuda_entry *e
     attributes[count++].value.programmaticStreamSerializationAllowed = 1;
   }
   int32_t clusters = choice->clusters < entry->clusters ? choice->clusters : entry->clusters;
-  tglu__CUlaunchConfig config = {.gridDimX = (uint32_t)(clusters * row->cluster_m),
+  tglu__CUlaunchConfig config = {.gridDimX = (uint32_t)(clusters * size),
                                  .gridDimY = 1,
                                  .gridDimZ = 1,
                                  .blockDimX = TGLU__ROW_THREADS,
@@ -366,8 +366,9 @@ static tglu_status run_tma(const tglu_context *context, const tglu__cuda_plan *p
   const tglu__problem *p = &plan->problem;
   tglu_glu_launch record = entry->record.base;
   view v = whole(call->x, call->tokens, p->k, call->ldx);
-  tglu__CUresult result = encode(&cuda->driver, &record.x, p->dtype, &v, row->tile_m,
-                                 TGLU_TILE_K, TGLU__CU_TENSOR_MAP_SWIZZLE_128B);
+  tglu__CUresult result =
+    encode(&cuda->driver, &record.x, p->dtype, &v, row->tile_m, TGLU_TILE_K,
+           TGLU__CU_TENSOR_MAP_SWIZZLE_128B);
   if (result != TGLU__CUDA_SUCCESS)
     return tglu__driver_fail(&cuda->driver, result, "x: cuTensorMapEncodeTiled");
   tglu_status status = fill_call(&cuda->driver, p, row, call, choice, &record);

@@ -64,9 +64,10 @@ double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *probl
   double mainloop = mainloop_cycles(row, problem->k);
   double epilogue = model.epilogue_cycles * row->tile_m * row->tile_n / (128.0 * 128.0);
   double cycles;
-  if (row->schedule == tglu__schedule_paired_pingpong) {
-    /* One warpgroup stores its tile, twice as long as two would, while the other
-     * holds the tensor cores; only the last store is exposed. */
+  if (row->schedule == tglu__schedule_paired_pingpong ||
+      row->schedule == tglu__schedule_gate_first) {
+    /* Warpgroups in turns: one stores its tile, twice as long as two would, while the
+     * other holds the tensor cores; only the last store is exposed. */
     epilogue *= 2;
     double turn = mainloop * (1 + model.pingpong_tax);
     double pair = (mainloop + epilogue) / 2;

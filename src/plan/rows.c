@@ -42,6 +42,13 @@ int32_t tglu__row_b_rows(const tglu__row *row) {
   return row->schedule == tglu__schedule_gate_first ? row->tile_n : 2 * row->tile_n;
 }
 
+int32_t tglu__row_weight_box_rows(const tglu__row *row) {
+  return tglu_weight_box_rows(row->tile_n, row->cluster_m,
+                              row->schedule == tglu__schedule_gate_first);
+}
+
 int32_t tglu__row_smem_bytes(const tglu__row *row) {
+  if (row->loader == tglu__loader_general)
+    return tglu_general_smem_bytes(row->tile_m, row->tile_n, row->stages);
   return tglu_smem_bytes(row->tile_m, row->tile_n, tglu__row_b_rows(row), row->stages);
 }

@@ -51,6 +51,8 @@ int32_t tglu__row_find(const char *name);
 /* Rows of the weights' tile in shared memory per unit: 2 * tile_n, or tile_n for
  * gate_first, which holds one of gate and up at a time. */
 int32_t tglu__row_b_rows(const tglu__row *row);
+/* Rows of one box of the weights' maps. */
+int32_t tglu__row_weight_box_rows(const tglu__row *row);
 /* Dynamic shared memory of a launch. */
 int32_t tglu__row_smem_bytes(const tglu__row *row);
 

@@ -56,7 +56,8 @@ static bool load_driver(const char *file) {
 
 bool gpu_open(const char *library, int device) {
   static const char *const names[REF_KERNELS] = {"ref_pattern", "ref_fill", "ref_sentinels",
-                                                 "ref_differences", "ref_spin", "ref_judge"};
+                                                 "ref_differences", "ref_spin", "ref_judge",
+                                                 "ref_empty"};
   gpu_library = library;
   gpu_device = device;
   if (!load_driver(library != NULL ? library : "libcuda.so.1")) return false;
@@ -83,6 +84,22 @@ bool gpu_open(const char *library, int device) {
 
 void gpu_launch(gpu_kernel kernel, unsigned blocks, gpu_stream stream, void **parameters) {
   GPU(launch(kernels[kernel], blocks, 1, 1, 256, 1, 1, 0, stream, parameters, NULL));
+}
+
+void gpu_launch_empty(gpu_stream stream) {
+  static ref_parameters record;
+  tglu__CUlaunchAttribute attributes[2] = {
+    {.id = TGLU__CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION},
+    {.id = TGLU__CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION}};
+  attributes[0].value.clusterDim.x = 2;
+  attributes[0].value.clusterDim.y = attributes[0].value.clusterDim.z = 1;
+  attributes[1].value.programmaticStreamSerializationAllowed = 1;
+  tglu__CUlaunchConfig config = {.gridDimX = 2, .gridDimY = 1, .gridDimZ = 1,
+                                 .blockDimX = 384, .blockDimY = 1, .blockDimZ = 1,
+                                 .hStream = (tglu__CUstream)(void *)stream,
+                                 .attrs = attributes, .numAttrs = 2};
+  void *parameters[] = {&record};
+  GPU(launch_ex(&config, kernels[REF_EMPTY], parameters, NULL));
 }
 
 static unsigned blocks_for(int64_t items) {

@@ -8,6 +8,7 @@
 
 #include <tileglu/tileglu.h>
 
+#include "cuda/cuda_abi.h"
 #include "reference.h"
 
 typedef uint64_t gpu_pointer;
@@ -34,6 +35,8 @@ typedef struct gpu_node_st *gpu_node;
   XX(launch, "cuLaunchKernel",                                                            \
      (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,    \
       unsigned bz, unsigned shared, gpu_stream stream, void **parameters, void **extra))  \
+  XX(launch_ex, "cuLaunchKernelEx",                                                       \
+     (const tglu__CUlaunchConfig *config, void *function, void **parameters, void **extra))\
   XX(stream_create, "cuStreamCreate", (gpu_stream * stream, unsigned flags))              \
   XX(stream_destroy, "cuStreamDestroy_v2", (gpu_stream stream))                           \
   XX(stream_synchronize, "cuStreamSynchronize", (gpu_stream stream))                      \
@@ -63,9 +66,12 @@ void gpu_check(int result, const char *what);
 
 /* ---- reference kernels ---- */
 typedef enum gpu_kernel {
-  REF_PATTERN, REF_FILL, REF_SENTINELS, REF_DIFFERENCES, REF_SPIN, REF_JUDGE, REF_KERNELS
+  REF_PATTERN, REF_FILL, REF_SENTINELS, REF_DIFFERENCES, REF_SPIN, REF_JUDGE,
+  REF_EMPTY, REF_KERNELS
 } gpu_kernel;
 void gpu_launch(gpu_kernel kernel, unsigned blocks, gpu_stream stream, void **parameters);
+/* The empty kernel, launched as a row of clusters of two with pdl is. */
+void gpu_launch_empty(gpu_stream stream);
 void gpu_pattern(gpu_pointer data, int64_t count, gpu_stream stream);
 void gpu_fill(gpu_pointer data, int dtype, int64_t rows, int64_t columns, int64_t ld,
               uint64_t seed, float scale, gpu_stream stream);

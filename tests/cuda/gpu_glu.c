@@ -28,6 +28,7 @@ static const struct {
   {"contexts", part_contexts, "several contexts, the caller's current one kept"},
   {"sms", part_sms, "SM limits, the same bits for each"},
   {"beside", part_beside, "next to a kernel that holds half the SMs"},
+  {"host", part_host, "host time of run, time to the first result"},
   {"repeat", part_repeat, "50 repeats, the same bits"},
   {"models", part_models, "Qwen2.5 shapes, the planner's choices"},
   {"offsets", part_offsets, "beyond 2^31 elements and bytes"},

@@ -122,7 +122,8 @@ static void capture_row(const gpu_options *options, const char *row, int dtype) 
                           tglu_glu_run(glu, &a) == TGLU_OK, "within a capture: %s",
                           tglu_last_error());
     int ended = gpu.end_capture(stream, &graph);
-    if (gpu_expect(ok && ended == 0 && graph != NULL, "%s: the capture ended with %d", row, ended)) {
+    ok = ok && ended == 0 && graph != NULL;
+    if (gpu_expect(ok, "%s: the capture ended with %d", row, ended)) {
       gpu_node nodes[8];
       size_t count = 8;
       int type = -1;
@@ -473,3 +474,63 @@ static void beside_row(const gpu_options *options, const char *row, int dtype) {
 }
 
 void part_beside(const gpu_options *options) { gpu_each_row(options, beside_row); }
+
+/* ---- host time ---- */
+
+static int ascending(const void *a, const void *b) {
+  double difference = *(const double *)a - *(const double *)b;
+  return (difference > 0) - (difference < 0);
+}
+
+/* Median host time of a call in nanoseconds, over batches too short to fill the
+ * stream's queue; empty or ours. */
+static double host_ns(const tglu_glu *glu, const tglu_run_args *a, gpu_stream stream) {
+  enum { BATCHES = 31, CALLS = 200 };
+  double ns[BATCHES];
+  for (int i = 0; i < BATCHES; ++i) {
+    GPU(stream_synchronize(stream));
+    double start = gpu_now();
+    for (int j = 0; j < CALLS; ++j) {
+      if (glu == NULL) {
+        gpu_launch_empty(stream);
+      } else if (tglu_glu_run(glu, a) != TGLU_OK) {
+        return -1;
+      }
+    }
+    ns[i] = (gpu_now() - start) / CALLS * 1e9;
+  }
+  GPU(stream_synchronize(stream));
+  qsort(ns, BATCHES, sizeof ns[0], ascending);
+  return ns[BATCHES / 2];
+}
+
+void part_host(const gpu_options *options) {
+  gpu_case c = plain(64, 192, 64, DTYPE_BF16, options->seed);
+  gpu_operands o;
+  tglu_run_args a;
+  gpu_stream stream;
+  if (!gpu_operands_create(&c, &o)) return;
+  gpu_operands_destroy(&o);
+  GPU(stream_create(&stream, NON_BLOCKING));
+  double start = gpu_now();
+  tglu_context *context = gpu_context(options->row, 0, 1, 0);
+  if (context == NULL) return;
+  tglu_glu *glu = prepare(context, &c, &o, stream, &a);
+  expect_run(glu, &a);
+  GPU(stream_synchronize(stream));
+  double first_ms = (gpu_now() - start) * 1e3;
+  judge(&o, "first result");
+  double empty = host_ns(NULL, NULL, stream), ours = host_ns(glu, &a, stream);
+  double empty_again = host_ns(NULL, NULL, stream);
+  printf("  context to first result %.1f ms; host time of run %.0f ns, of an empty launch "
+         "%.0f and %.0f ns\n", first_ms, ours, empty, empty_again);
+  gpu_expect(first_ms < 150, "context to first result takes %.1f ms, 150 are allowed",
+             first_ms);
+  gpu_expect(ours >= 0 && ours < (empty > empty_again ? empty : empty_again) + 1000,
+             "run takes %.0f ns on the host, an empty launch %.0f: 1000 more are allowed", ours,
+             empty);
+  tglu_glu_destroy(glu);
+  gpu_operands_destroy(&o);
+  GPU(stream_destroy(stream));
+  tglu_context_destroy(context);
+}

@@ -35,5 +35,6 @@ void part_contexts(const gpu_options *options);
 void part_sms(const gpu_options *options);
 void part_pdl(const gpu_options *options);
 void part_beside(const gpu_options *options);
+void part_host(const gpu_options *options);
 
 #endif /* TGLU_TEST_GPU_PARTS_H */

@@ -17,6 +17,10 @@ typedef struct ref_problem {
   float alpha, limit, offset, reserved;
 } ref_problem;
 
+typedef struct ref_parameters { /* of tglu_glu_launch's size */
+  uint64_t bytes[80];
+} ref_parameters;
+
 typedef struct ref_result {
   unsigned long long compared, wrong, off_by_1pct, overwritten, different;
   int64_t wrong_row, wrong_column, overwritten_at;

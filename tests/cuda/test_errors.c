@@ -103,13 +103,15 @@ static void every_call_fails_in_turn(void **unused) {
                          strcmp(calls[i], "cuCtxPushCurrent_v2") == 0 ||
                          strcmp(calls[i], "cuCtxGetCurrent") == 0;
         if (status == TGLU_OK && switching) continue;
-        if (status == TGLU_OK) fail_msg("%s failing after %d calls is not noticed", calls[i], after);
+        if (status == TGLU_OK)
+          fail_msg("%s failing after %d calls is not noticed", calls[i], after);
         char name[64];
         snprintf(name, sizeof name, "%s", calls[i]);
         char *suffix = strstr(name, "_v2");
         if (suffix != NULL) *suffix = '\0';
         expect_message(name);
-        bool start = strcmp(calls[i], "cuInit") == 0 || strcmp(calls[i], "cuDriverGetVersion") == 0;
+        bool start = strcmp(calls[i], "cuInit") == 0 ||
+                     strcmp(calls[i], "cuDriverGetVersion") == 0;
         assert_int_equal(status, start       ? TGLU_ERR_NO_DRIVER
                                  : code == 2 ? TGLU_ERR_OUT_OF_MEMORY
                                              : TGLU_ERR_DEVICE);

@@ -66,10 +66,9 @@ static tglu_glu *make(tglu_context *context, const shape *s, tglu_dtype dtype,
 
 static void expect_map(const tglu_tensor_map *map, uint64_t address, tglu_dtype dtype,
                        uint64_t columns, uint64_t rows, uint64_t stride_elements,
-                       uint32_t box_columns, uint32_t box_rows) {
+                       uint32_t box_columns, uint32_t box_rows, int32_t swizzle) {
   assert_int_equal(map->opaque[0] & ~UINT64_C(0xffffffff), FAKE_MAP_MAGIC);
   const fake_encode *e = &fake->encodes[map->opaque[0] & 0xffffffff];
-  int32_t swizzles[] = {[8] = 0, [16] = 1, [32] = 2, [64] = 3};
   assert_int_equal(e->type, dtype == TGLU_DTYPE_BF16 ? 9 : 6);
   assert_int_equal(e->rank, 2);
   assert_int_equal(e->address, address);
@@ -81,8 +80,8 @@ static void expect_map(const tglu_tensor_map *map, uint64_t address, tglu_dtype 
   assert_int_equal(e->element_strides[0], 1);
   assert_int_equal(e->element_strides[1], 1);
   assert_int_equal(e->interleave, 0);
-  assert_int_equal(e->swizzle, swizzles[box_columns]);
-  assert_true(e->l2_promotion == 2 || e->l2_promotion == 3);
+  assert_int_equal(e->swizzle, swizzle);
+  assert_int_equal(e->l2_promotion, 2);
   assert_int_equal(e->oob_fill, 0);
 }
 
@@ -103,9 +102,9 @@ static void expect_classes(const tglu_tensor_map *maps, const int32_t *shifts, i
     assert_int_equal(e->dims[0], columns + (uint64_t)shifts[c]);
     assert_int_equal(e->dims[1], (rows - (uint64_t)c + (uint64_t)classes - 1) / (uint64_t)classes);
     if (rows > 1) assert_int_equal(e->stride, 2 * (uint64_t)classes * ld);
-    assert_int_equal(e->box[0], 64);
+    assert_int_equal(e->box[0], 72);
     assert_int_equal(e->box[1], tile / (uint32_t)classes);
-    assert_int_equal(e->swizzle, 3);
+    assert_int_equal(e->swizzle, 0);
     assert_int_equal(e->type, dtype == TGLU_DTYPE_BF16 ? 9 : 6);
   }
 }
@@ -131,8 +130,9 @@ static triple triple_of(const shape *s) {
 
 static void expect_config(const fake_launch *l, const tglu__row *row, int64_t tiles,
                           int32_t room, int32_t pdl) {
-  int64_t clusters = tiles < room / row->cluster_m ? tiles : room / row->cluster_m;
-  assert_int_equal(l->config.gridDimX, clusters * row->cluster_m);
+  int32_t size = row->cluster_m;
+  int64_t clusters = tiles < room / size ? tiles : room / size;
+  assert_int_equal(l->config.gridDimX, clusters * size);
   assert_int_equal(l->config.gridDimY, 1);
   assert_int_equal(l->config.gridDimZ, 1);
   assert_int_equal(l->config.blockDimX, 384);
@@ -140,14 +140,16 @@ static void expect_config(const fake_launch *l, const tglu__row *row, int64_t ti
   assert_int_equal(l->config.blockDimZ, 1);
   assert_ptr_equal(l->config.hStream, (void *)0x1234);
   int b_rows = row->schedule == tglu__schedule_gate_first ? row->tile_n : 2 * row->tile_n;
-  int smem = 1024 + row->stages * (row->tile_m + b_rows) * 128 + 2 * 64 * row->tile_n * 2 + 256;
+  if (row->loader == tglu__loader_general) b_rows += (row->tile_m + 2 * row->tile_n) * 144 / 128;
+  int staging = row->loader == tglu__loader_general ? 0 : 2 * 64 * row->tile_n * 2;
+  int smem = 1024 + row->stages * (row->tile_m + b_rows) * 128 + staging + 256;
   assert_int_equal(l->config.sharedMemBytes, smem);
   assert_int_equal(l->smem_limit, smem);
-  assert_int_equal(l->config.numAttrs, (row->cluster_m > 1) + (pdl != 0));
+  assert_int_equal(l->config.numAttrs, (size > 1) + (pdl != 0));
   uint32_t next = 0;
-  if (row->cluster_m > 1) {
+  if (size > 1) {
     assert_int_equal(l->attributes[next].id, 4);
-    assert_int_equal(l->attributes[next].value.clusterDim.x, row->cluster_m);
+    assert_int_equal(l->attributes[next].value.clusterDim.x, size);
     assert_int_equal(l->attributes[next].value.clusterDim.y, 1);
     assert_int_equal(l->attributes[next++].value.clusterDim.z, 1);
   }
@@ -189,20 +191,20 @@ static void expect_record(const fake_launch *l, const tglu__row *row, const shap
     expect_classes(g->up, g->up_shift, g->w_classes, t.up, dtype, k, n, t.ld,
                    (uint32_t)row->tile_n);
   } else {
-    uint32_t share = (uint32_t)(row->tile_n / row->cluster_m);
+    uint32_t share = (uint32_t)(row->schedule == tglu__schedule_gate_first
+                                  ? row->tile_n / row->cluster_m
+                                  : row->tile_n);
     uint64_t ldw = n == 1 ? (k + 7) / 8 * 8 : t.ld;
-    expect_map(&r->gate, t.gate, dtype, k, n, ldw, 64, share);
-    expect_map(&r->up, t.up, dtype, k, n, ldw, 64, share);
+    expect_map(&r->gate, t.gate, dtype, k, n, ldw, 64, share, 3);
+    expect_map(&r->up, t.up, dtype, k, n, ldw, 64, share, 3);
     expect_map(&r->x, BASE + X, dtype, k, m, one ? (k + 7) / 8 * 8 : (uint64_t)ldx, 64,
-               (uint32_t)row->tile_m);
+               (uint32_t)row->tile_m, 3);
   }
   if (!direct) {
-    uint32_t box = row->tile_n % 64 == 0   ? 64
-                   : row->tile_n % 32 == 0 ? 32
-                   : row->tile_n % 16 == 0 ? 16
-                                           : 8;
+    uint32_t box = row->tile_n % 64 == 0 ? 64 : row->tile_n % 32 == 0 ? 32
+                                                                      : (uint32_t)row->tile_n;
     expect_map(&r->out, BASE + OUT, dtype, n, m, one ? (n + 7) / 8 * 8 : (uint64_t)ldo, box,
-               64);
+               64, box == 64 ? 3 : box == 32 ? 2 : 0);
   }
 }
 

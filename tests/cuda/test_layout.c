@@ -67,8 +67,8 @@ static void rows_fit(void **unused) {
     assert_true((2 * row->stages + 2) * 8 <= TGLU_SMEM_BARRIER_BYTES);
     assert_true(row->stages >= 2);
     /* A box is at most 256 high; a share of the weights' tile is whole swizzle atoms. */
-    assert_true(row->tile_m <= 256 && row->tile_n / row->cluster_m <= 256);
-    assert_int_equal(row->tile_n % (8 * row->cluster_m), 0);
+    assert_true(row->tile_m <= 256 && tglu__row_weight_box_rows(row) <= 256);
+    assert_int_equal(tglu__row_weight_box_rows(row) % 8, 0);
     assert_int_equal(row->tile_m % 64, 0);
     assert_int_equal(tglu_staging_bytes(row->tile_n) % 1024, 0);
   }
@@ -77,12 +77,13 @@ static void rows_fit(void **unused) {
 /* A box's chunks go to different places, all of them inside the box. */
 static void box_is_a_bijection(void **unused) {
   (void)unused;
-  for (int32_t columns = 8; columns <= 64; columns *= 2) {
-    static unsigned char seen[64 * 8];
+  for (int32_t tile_n = 8; tile_n <= 256; tile_n += 8) {
+    static unsigned char seen[64 * 32];
+    int32_t columns = tglu_out_box_columns(tile_n), swizzle = tglu_out_box_swizzle(tile_n);
     memset(seen, 0, sizeof seen);
     for (int32_t row = 0; row < 64; ++row) {
       for (int32_t chunk = 0; chunk < columns / 8; ++chunk) {
-        int32_t offset = tglu_out_box_offset(columns, row, chunk);
+        int32_t offset = tglu_out_box_offset(columns, swizzle, row, chunk);
         assert_int_equal(offset % 16, 0);
         assert_in_range(offset, 0, 64 * columns * 2 - 16);
         assert_false(seen[offset / 16]++);
@@ -91,32 +92,39 @@ static void box_is_a_bijection(void **unused) {
   }
 }
 
-/* The driver's swizzles, written down the long way: within rows of the swizzle's width
- * in bytes, the 16-byte chunk index is xor-ed with bits of the 128-byte line's index. */
+/* The driver's swizzles, written down the long way: the 16-byte chunk's index within its
+ * row of the swizzle's width is xored with the index of the 128-byte line. */
 static void box_is_the_hardware_swizzle(void **unused) {
   (void)unused;
-  for (int32_t columns = 8; columns <= 64; columns *= 2) {
-    int32_t width = columns * 2, chunks = width / 16, rows_a_line = 128 / width;
+  for (int32_t tile_n = 8; tile_n <= 256; tile_n += 8) {
+    int32_t columns = tglu_out_box_columns(tile_n), swizzle = tglu_out_box_swizzle(tile_n);
+    int32_t width = columns * 2;
+    assert_true(swizzle == 0 || swizzle == width); /* a box may not be wider */
+    assert_true(columns <= 256);
     for (int32_t row = 0; row < 64; ++row) {
-      for (int32_t chunk = 0; chunk < chunks; ++chunk) {
-        int32_t line = row / rows_a_line;
-        int32_t moved = chunk ^ (line % chunks);
-        assert_int_equal(tglu_out_box_offset(columns, row, chunk), row * width + moved * 16);
+      for (int32_t chunk = 0; chunk < width / 16; ++chunk) {
+        int32_t line = (row * width + chunk * 16) / 128;
+        int32_t moved = swizzle == 0 ? chunk : chunk ^ (line % (swizzle / 16));
+        assert_int_equal(tglu_out_box_offset(columns, swizzle, row, chunk),
+                         row * width + moved * 16);
       }
     }
   }
 }
 
-/* stmatrix stores 8 rows of 16 bytes at once: 8 different groups of four banks. */
-static void staging_has_no_bank_conflicts(void **unused) {
+/* stmatrix stores 8 rows of 16 bytes at once: into 8 different groups of four banks, or
+ * 4 where the tile is an odd multiple of 16 wide. */
+static void staging_bank_conflicts(void **unused) {
   (void)unused;
-  for (int32_t columns = 8; columns <= 64; columns *= 2) {
+  for (int32_t tile_n = 8; tile_n <= 256; tile_n += 8) {
+    int32_t columns = tglu_out_box_columns(tile_n), swizzle = tglu_out_box_swizzle(tile_n);
+    int expected = tile_n % 32 == 16 ? 4 : 8;
     for (int32_t first = 0; first < 64; first += 8) {
       for (int32_t chunk = 0; chunk < columns / 8; ++chunk) {
         unsigned groups = 0;
         for (int32_t row = first; row < first + 8; ++row)
-          groups |= 1u << tglu_out_box_offset(columns, row, chunk) / 16 % 8;
-        assert_int_equal(groups, 0xff);
+          groups |= 1u << tglu_out_box_offset(columns, swizzle, row, chunk) / 16 % 8;
+        assert_int_equal(__builtin_popcount(groups), expected);
       }
     }
   }
@@ -124,11 +132,17 @@ static void staging_has_no_bank_conflicts(void **unused) {
 
 static void box_divides_the_tile(void **unused) {
   (void)unused;
-  for (int32_t tile_n = 8; tile_n <= 256; tile_n += 8) {
-    int32_t columns = tglu_out_box_columns(tile_n);
-    assert_int_equal(tile_n % columns, 0);
-    assert_true(columns == 64 || tile_n % (2 * columns) != 0);
-  }
+  for (int32_t tile_n = 8; tile_n <= 256; tile_n += 8)
+    assert_int_equal(tile_n % tglu_out_box_columns(tile_n), 0);
+}
+
+/* What the general loader writes is what a 128-byte swizzled TMA box would be. */
+static void stage_offset_is_the_hardware_swizzle(void **unused) {
+  (void)unused;
+  for (int32_t row = 0; row < 256; ++row)
+    for (int32_t byte = 0; byte < 128; ++byte)
+      assert_int_equal(tglu_stage_offset(row, byte),
+                       row * 128 + ((byte / 16) ^ (row % 8)) * 16 + byte % 16);
 }
 
 int main(void) {
@@ -139,7 +153,8 @@ int main(void) {
     cmocka_unit_test(rows_fit),
     cmocka_unit_test(box_is_a_bijection),
     cmocka_unit_test(box_is_the_hardware_swizzle),
-    cmocka_unit_test(staging_has_no_bank_conflicts),
+    cmocka_unit_test(staging_bank_conflicts),
+    cmocka_unit_test(stage_offset_is_the_hardware_swizzle),
     cmocka_unit_test(box_divides_the_tile),
   };
   return cmocka_run_group_tests_name("cuda_layout", tests, NULL, NULL);

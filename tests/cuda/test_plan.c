@@ -31,7 +31,8 @@ enum { MODELS = 7 };
 static void buckets(void **unused) {
   (void)unused;
   int32_t previous = -1;
-  for (int64_t tokens = 1; tokens <= INT64_C(1) << 31; tokens += tokens < 70000 ? 1 : tokens / 999) {
+  for (int64_t tokens = 1; tokens <= INT64_C(1) << 31;
+       tokens += tokens < 70000 ? 1 : tokens / 999) {
     int32_t b = tglu__bucket_of(tokens);
     assert_in_range(b, 0, TGLU__BUCKETS - 1);
     assert_true(b >= previous);
