@@ -1,5 +1,6 @@
 #include "runner.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,11 +191,13 @@ bool tt_check_case(tglu_context *context, const tt_case *c, tt_report *report, c
 
 /* ---- crashes and children ---- */
 
-static char announced[TT_WHY_BYTES + 64];
+/* A thread's own: a fault's signal comes to the thread that caused it. */
+static _Thread_local char announced[TT_WHY_BYTES + 64];
 
 enum { FAULTS = 3 };
 static const int faults[FAULTS] = {SIGSEGV, SIGBUS, SIGILL};
 static struct sigaction previous[FAULTS];
+static pthread_mutex_t previous_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static void on_fault(int number) {
   (void)number;
@@ -216,11 +219,13 @@ void tt_announce(const char *text) {
   memset(&action, 0, sizeof action);
   action.sa_handler = on_fault;
   sigemptyset(&action.sa_mask);
+  pthread_mutex_lock(&previous_mutex);
   for (int i = 0; i < FAULTS; i++) { /* the test runner sets its own for each test */
     struct sigaction found;
     sigaction(faults[i], &action, &found);
     if (found.sa_handler != on_fault) previous[i] = found;
   }
+  pthread_mutex_unlock(&previous_mutex);
 }
 
 bool tt_in_child(int (*body)(void *user), void *user, unsigned seconds, char *why,

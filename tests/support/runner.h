@@ -55,7 +55,7 @@ bool tt_check_case(tglu_context *context, const tt_case *c, tt_report *report, c
                    size_t why_bytes);
 
 /* What a crash handler prints, so that a fault names its case.  The text is
- * copied; NULL ends it. */
+ * copied, for this thread; NULL ends it. */
 void tt_announce(const char *text);
 
 /* Runs body in a child process with a limit in seconds.  True if it returned 0;
