@@ -16,10 +16,15 @@
 
 enum {
   STREAM_PAIRS = 4,
-  STREAM_AHEAD = 1024 /* bytes: with several tokens the hardware falls behind (4 tokens,
-                         K 3584, bf16 on Zen 4: 8.5 GB/s without, 10.8 with); with one
-                         token it does not, and fetches only cost                      */
+  STREAM_AHEAD = 2048 /* bytes */
 };
+
+/* Whether software fetches help the hardware's prefetchers.  Measured on Zen 4, one core:
+ * with several tokens they do (4 tokens, K 3584, bf16: 8.5 GB/s without, 11.4 with), with
+ * one only for long rows of 16-bit weights (K 3584: 16.2 and 17.9; K 896: 26.8 and 23.3). */
+TGLU__INLINE int stream_fetches(tglu_dtype dtype, int T, int64_t kc) {
+  return T > 1 || (size_of(dtype) == 2 && kc >= 2048);
+}
 
 /* Sum of the lanes of v. */
 TGLU__INLINE float sum_lanes(__m256 v) {
@@ -57,11 +62,12 @@ TGLU__INLINE void stream_step(tglu_dtype dtype, int T, int H, const float *x, in
 
 /* U steps, each on accumulators of its own. */
 TGLU__INLINE void stream_steps(tglu_dtype dtype, int T, int U, int H, const float *x,
-                               int64_t ldx, const char *const *w, __m256 *acc) {
+                               int64_t ldx, const char *const *w, int fetches,
+                               __m256 *acc) {
   TGLU__UNROLL
   for (int u = 0; u < U; u++) {
     const char *at[2] = {w[0] + u * 16 * size_of(dtype), w[1] + u * 16 * size_of(dtype)};
-    for (int r = 0; r < 2 && T > 1; r++) fetch(at[r], STREAM_AHEAD);
+    for (int r = 0; r < 2 && fetches; r++) fetch(at[r], STREAM_AHEAD);
     stream_step(dtype, T, H, x + 16 * u, ldx, at, acc + 2 * T * H * u);
   }
 }
@@ -71,13 +77,14 @@ TGLU__INLINE void stream_tile(tglu_dtype dtype, int T, int U, int H,
                               const tglu__unit_args *args, int pair, int64_t token) {
   const float *x = args->x + token * args->ldx;
   const int64_t bytes = 16 * size_of(dtype);
+  const int fetches = stream_fetches(dtype, T, args->kc);
   const char *w[2] = {args->rows[pair], args->rows[pair + STREAM_PAIRS]};
   __m256 acc[12];
   TGLU__UNROLL
   for (int i = 0; i < 2 * T * H * U; i++) acc[i] = _mm256_setzero_ps();
   int64_t k = 0;
   for (; k + 16 * U <= args->kc; k += 16 * U) {
-    stream_steps(dtype, T, U, H, x + k, args->ldx, w, acc);
+    stream_steps(dtype, T, U, H, x + k, args->ldx, w, fetches, acc);
     w[0] += U * bytes;
     w[1] += U * bytes;
   }
@@ -87,7 +94,7 @@ TGLU__INLINE void stream_tile(tglu_dtype dtype, int T, int U, int H,
       memcpy(tails[r], w[r], (size_t)((args->kc - k) * size_of(dtype)));
       w[r] = tails[r];
     }
-    stream_steps(dtype, T, U, H, x + k, args->ldx, w, acc);
+    stream_steps(dtype, T, U, H, x + k, args->ldx, w, 0, acc);
   }
   TGLU__UNROLL
   for (int r = 0; r < 2; r++) {
