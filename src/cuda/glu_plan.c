@@ -9,8 +9,27 @@ enum { INVARIANT_TOKENS = 4096 }; /* batch-invariant objects are planned for thi
 
 _Static_assert(sizeof(tglu_tensor_map) == sizeof(tglu__CUtensorMap), "one tensor map");
 
-static size_t plan_bytes(void) {
+static size_t entries_bytes(void) {
   return sizeof(tglu__cuda_plan) + (size_t)tglu__row_total * sizeof(tglu__cuda_entry);
+}
+
+static size_t plan_bytes(void) {
+  size_t bytes = entries_bytes();
+  for (int32_t i = 0; i < tglu__row_total; ++i) {
+    if (tglu__rows[i].loader == tglu__loader_general) bytes += sizeof(tglu_glu_general_launch);
+  }
+  return bytes;
+}
+
+/* An empty plan; the general rows' records find their places behind the entries. */
+static void clear_plan(tglu__cuda_plan *plan) {
+  memset(plan, 0, plan_bytes());
+  char *place = (char *)plan + entries_bytes();
+  for (int32_t i = 0; i < tglu__row_total; ++i) {
+    if (tglu__rows[i].loader != tglu__loader_general) continue;
+    plan->entries[i].general = (tglu_glu_general_launch *)(void *)place;
+    place += sizeof(tglu_glu_general_launch);
+  }
 }
 
 /* ---- tensor maps ---- */
@@ -69,28 +88,30 @@ static tglu__CUresult encode_classes(const tglu__driver *driver, tglu_dtype dtyp
 }
 
 static tglu_status encode_weights(const tglu__driver *driver, const tglu__row *row,
-                                  const tglu__problem *p, tglu_glu_general_launch *record) {
+                                  const tglu__problem *p, tglu__cuda_entry *entry) {
   int32_t classes_gate = classes_of(p->gate, p->n, p->ld);
   int32_t classes_up = classes_of(p->up, p->n, p->ld);
-  record->w_classes = classes_gate > classes_up ? classes_gate : classes_up;
+  int32_t classes = classes_gate > classes_up ? classes_gate : classes_up;
+  tglu_glu_general_launch *g = entry->general;
+  if (g != NULL) g->w_classes = classes;
   const struct {
     const void *pointer;
     tglu_tensor_map *map, *maps;
     int32_t *shifts;
     const char *what;
-  } weights[] = {{p->gate, &record->base.gate, record->gate, record->gate_shift,
-                  "gate: cuTensorMapEncodeTiled"},
-                 {p->up, &record->base.up, record->up, record->up_shift,
-                  "up: cuTensorMapEncodeTiled"}};
+  } weights[] = {{p->gate, &entry->record.gate, g != NULL ? g->gate : NULL,
+                  g != NULL ? g->gate_shift : NULL, "gate: cuTensorMapEncodeTiled"},
+                 {p->up, &entry->record.up, g != NULL ? g->up : NULL,
+                  g != NULL ? g->up_shift : NULL, "up: cuTensorMapEncodeTiled"}};
   for (int i = 0; i < 2; ++i) {
     tglu__CUresult result;
-    if (row->loader == tglu__loader_tma) {
+    if (g == NULL) {
       view v = whole(weights[i].pointer, p->n, p->k, p->ld);
       result = encode(driver, weights[i].map, p->dtype, &v, tglu__row_weight_box_rows(row),
                       TGLU_TILE_K, TGLU__CU_TENSOR_MAP_SWIZZLE_128B);
     } else {
       result = encode_classes(driver, p->dtype, weights[i].pointer, p->n, p->k, p->ld,
-                              record->w_classes, row->tile_n, weights[i].maps,
+                              classes, row->tile_n, weights[i].maps,
                               weights[i].shifts);
     }
     if (result != TGLU__CUDA_SUCCESS)
@@ -117,7 +138,7 @@ static tglu_status fill_entry(tglu_context *context, int32_t row, tglu__cuda_pla
   tglu__cuda_kernel kernel;
   tglu_status status = tglu__cuda_load(cuda, row, &kernel);
   if (status != TGLU_OK) return status;
-  entry->record.base = (tglu_glu_launch){
+  entry->record = (tglu_glu_launch){
     .n = (int32_t)p->n,
     .k = (int32_t)p->k,
     .activation = (int32_t)p->activation,
@@ -129,8 +150,9 @@ static tglu_status fill_entry(tglu_context *context, int32_t row, tglu__cuda_pla
     .up_bias = p->up_bias,
     .bias_stride = p->bias_stride,
   };
-  status = encode_weights(&cuda->driver, &tglu__rows[row], p, &entry->record);
+  status = encode_weights(&cuda->driver, &tglu__rows[row], p, entry);
   if (status != TGLU_OK) return status;
+  if (entry->general != NULL) entry->general->base = entry->record;
   entry->clusters = kernel.clusters;
   entry->function = kernel.function;
   return TGLU_OK;
@@ -196,7 +218,7 @@ static tglu_status check_pointers(const tglu__cuda *cuda, const tglu__problem *p
 static tglu_status create(tglu_context *context, const tglu__problem *problem,
                           tglu__cuda_plan *plan) {
   const tglu__cuda *cuda = context->state;
-  memset(plan, 0, plan_bytes());
+  clear_plan(plan);
   plan->problem = *problem;
   tglu__cuda_scope scope;
   tglu_status status = tglu__cuda_enter_slow(cuda, &scope);
@@ -364,7 +386,7 @@ static tglu_status run_tma(const tglu_context *context, const tglu__cuda_plan *p
   const tglu__cuda_entry *entry = &plan->entries[choice->row];
   const tglu__row *row = &tglu__rows[choice->row];
   const tglu__problem *p = &plan->problem;
-  tglu_glu_launch record = entry->record.base;
+  tglu_glu_launch record = entry->record;
   view v = whole(call->x, call->tokens, p->k, call->ldx);
   tglu__CUresult result =
     encode(&cuda->driver, &record.x, p->dtype, &v, row->tile_m, TGLU_TILE_K,
@@ -383,7 +405,7 @@ static tglu_status run_general(const tglu_context *context, const tglu__cuda_pla
   const tglu__cuda_entry *entry = &plan->entries[choice->row];
   const tglu__row *row = &tglu__rows[choice->row];
   const tglu__problem *p = &plan->problem;
-  tglu_glu_general_launch record = entry->record;
+  tglu_glu_general_launch record = *entry->general;
   record.x_classes = classes_of(call->x, call->tokens, call->ldx);
   tglu__CUresult result =
     encode_classes(&cuda->driver, p->dtype, call->x, call->tokens, p->k, call->ldx,

@@ -8,8 +8,9 @@
 
 /* A row that this object may launch. */
 typedef struct tglu__cuda_entry {
-  tglu_glu_general_launch record; /* the weights' maps and all constants filled
-                                     in; rows with the tma loader take its base */
+  tglu_glu_launch record;    /* the weights' maps and all constants filled in   */
+  tglu_glu_general_launch *general; /* the same for a row with the general loader,
+                                       which lies behind the entries; else NULL */
   tglu__CUfunction function; /* NULL: not used by this object                   */
   int32_t clusters;
 } tglu__cuda_entry;
