@@ -102,13 +102,19 @@ static tglu_status cpu_open(tglu_context *context, void **out) {
   tglu__isa isa;
   tglu_status status = choose_isa(context->options.cpu_isa, &isa);
   if (status != TGLU_OK) return status;
+  const tglu__cpu_row *forced = row_by_name(context->options.row);
+  if (forced != NULL && forced->schedule == TGLU__SCHEDULE_STREAM &&
+      context->options.batch_invariant)
+    return tglu__fail(TGLU_ERR_UNSUPPORTED,
+                      "row: \"%s\" sums in an order that depends on the number of tokens, "
+                      "which batch_invariant excludes", forced->name);
   cpu_state *state = tglu__alloc(context, sizeof *state, CACHE_LINE);
   if (state == NULL)
     return tglu__fail(TGLU_ERR_OUT_OF_MEMORY, "context: %zu bytes", sizeof *state);
   memset(state, 0, sizeof *state);
   state->facts.isa = isa;
   state->facts.batch_invariant = context->options.batch_invariant != 0;
-  state->facts.forced = row_by_name(context->options.row);
+  state->facts.forced = forced;
   tglu__cpuid_name(state->name);
   status = open_threads(context, state);
   if (status != TGLU_OK) {
@@ -161,8 +167,9 @@ static tglu_status check_forced(const cpu_state *state, const tglu__problem *pro
     return tglu__fail(TGLU_ERR_UNSUPPORTED, "row: \"%s\" serves op %s, which this object "
                       "does not have", row->name, op_name(row->op));
   if (row->dtype != problem->dtype)
-    return tglu__fail(TGLU_ERR_UNSUPPORTED, "row: \"%s\" serves dtype %s, the object has %s",
-                      row->name, tglu_dtype_name(row->dtype), tglu_dtype_name(problem->dtype));
+    return tglu__fail(TGLU_ERR_UNSUPPORTED, "row: \"%s\" serves dtype %s, the object has "
+                      "%s", row->name, tglu_dtype_name(row->dtype),
+                      tglu_dtype_name(problem->dtype));
   return TGLU_OK;
 }
 

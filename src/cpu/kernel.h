@@ -10,7 +10,9 @@
  * residual, rounds once and writes.
  *
  * Every (token, column) sum is formed in an order that depends only on the row's
- * schedule, its kc and K: not on the other tokens, the thread, or the block sizes. */
+ * schedule, its kc and K: not on the other tokens, the thread, or the block sizes.  The
+ * one exception is `stream`, where it also depends on the number of tokens; it has no
+ * place under batch_invariant. */
 #ifndef TGLU_CPU_KERNEL_H
 #define TGLU_CPU_KERNEL_H
 
