@@ -6,7 +6,7 @@
 #include "cpu/kernel.h"
 
 /* Scratch of one slot, in floats; blocks are chosen to fit. */
-#define TGLU__SCRATCH_X (68 * 1024)   /* the token block's x                         */
+#define TGLU__SCRATCH_X (80 * 1024)   /* the token block's x                         */
 #define TGLU__SCRATCH_C (48 * 1024)   /* its sums                                    */
 #define TGLU__SCRATCH_BIAS 512        /* gate and up biases of a group               */
 #define TGLU__SCRATCH_SLOT \
