@@ -175,7 +175,8 @@ def main():
     library = tileglu.Library(sys.argv[1])
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().randrange(2 ** 32)
     torch.set_num_threads(2)
-    print(f"tileglu {library.version()} against torch {torch.__version__}, seed {seed}")
+    print(f"tileglu {library.version()} against torch {torch.__version__}, seed {seed}",
+          flush=True)
     passed = failed = skipped = 0
     for isa in ISAS:
         try:
@@ -195,7 +196,7 @@ def main():
                     kind = "mlp" if case.mlp else "glu"
                     print(f"FAILED {isa} {kind} {case.dtype} {case.activation} {layout} "
                           f"bias={case.bias} {case.tokens}x{case.hidden}x{case.intermediate}: "
-                          f"{wrong}")
+                          f"{wrong}", flush=True)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     sys.exit(1 if failed or not passed else 0)
 
