@@ -17,8 +17,7 @@
 
 /* Variables that would change what the library does behind the bench's back. */
 static int check_environment(void) {
-  static const char *const names[] = {"TILEGLU_ROW", "TILEGLU_SM_LIMIT", "TILEGLU_BACKEND",
-                                      "TILEGLU_DEVICE"};
+  static const char *const names[] = {"TILEGLU_ROW", "TILEGLU_SM_LIMIT"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     if (getenv(names[i])) {
       return cli_error(CLI_USAGE, "the environment sets %s, which the bench decides itself: "

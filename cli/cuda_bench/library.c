@@ -1,4 +1,6 @@
 /* The bench as a shared library for a driver in another language. */
+#include <argp.h>
+
 #include "../cli.h"
 #include "bench_cuda.h"
 
@@ -8,6 +10,7 @@ __attribute__((visibility("default")))
 int tileglu_bench_cuda(int argc, char **argv, const bench_torch *hook);
 
 int tileglu_bench_cuda(int argc, char **argv, const bench_torch *hook) {
+  argp_err_exit_status = CLI_USAGE;
   cli_set_name("tileglu bench");
   return bench_cuda_main(argc, argv, hook);
 }

@@ -1,0 +1,250 @@
+/* The kernels, on the host: the bench's own and the rows, for small shapes. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../cli/cuda_bench/kernels/bench_kernels.h"
+#include "../../cli/numbers.h"
+#include "../../kernels/sm90/launch.h"
+#include "fake.h"
+
+static double load(const uint16_t *data, int dtype, int64_t i) {
+  return num_load(data, (tglu_dtype)dtype, i);
+}
+
+static void store(uint16_t *data, int dtype, int64_t i, double value) {
+  num_store(data, (tglu_dtype)dtype, i, value);
+}
+
+static double sigma(double z) { return 1 / (1 + exp(-z)); }
+
+static double act(int activation, double alpha, double g) {
+  switch (activation) {
+  case 1: return g * sigma(g);
+  case 2: return g * sigma(1.5957691216057308 * (g + 0.044715 * g * g * g));
+  case 3: return 0.5 * g * erfc(-g * 0.70710678118654752440);
+  case 4: return g > 0 ? g : 0;
+  case 5: return sigma(g);
+  default: return g * sigma(alpha * g);
+  }
+}
+
+static double dot(const uint16_t *a, const uint16_t *b, int64_t k, int dtype) {
+  double sum = 0;
+  for (int64_t i = 0; i < k; i++) sum += load(a, dtype, i) * load(b, dtype, i);
+  return sum;
+}
+
+static void clamp(int activation, double limit, double offset, double *g, double *u) {
+  if (activation != 6) return;
+  *g = fmin(*g, limit);
+  *u = fmin(fmax(*u, -limit), limit) + offset;
+}
+
+/* ---- the bench's kernels ---- */
+
+typedef struct fill_parameters {
+  uint16_t *out;
+  int64_t count;
+  uint64_t seed;
+  float scale;
+  int32_t dtype;
+} fill_parameters;
+
+static uint64_t mix(uint64_t z) {
+  z += UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+  return z ^ z >> 31;
+}
+
+static void run_fill(const fake_op *op) {
+  fill_parameters p;
+  memcpy(&p, op->words, sizeof p);
+  for (int64_t i = 0; i < p.count; i++) {
+    uint64_t bits = mix(p.seed ^ mix((uint64_t)i));
+    double u = ((double)(uint32_t)bits + 0.5) / 4294967296.0;
+    double v = (double)(bits >> 32) / 4294967296.0;
+    store(p.out, p.dtype, i, (double)p.scale * sqrt(-2 * log(u)) * cos(6.2831853 * v));
+  }
+}
+
+typedef struct write_parameters {
+  uint16_t *x;
+  const uint16_t *source;
+  int64_t count;
+} write_parameters;
+
+static void run_write_x(const fake_op *op) {
+  write_parameters p;
+  memcpy(&p, op->words, sizeof p);
+  memcpy(p.x, p.source, 2 * (size_t)p.count);
+}
+
+static void run_nothing(const fake_op *op) { (void)op; }
+
+typedef struct activate_parameters {
+  bench_problem problem;
+  const uint16_t *y;
+  uint16_t *h;
+} activate_parameters;
+
+static void run_activate(const fake_op *op) {
+  activate_parameters p;
+  memcpy(&p, op->words, sizeof p);
+  const bench_problem *q = &p.problem;
+  for (int64_t i = 0; i < q->m * q->n; i++) {
+    const uint16_t *row = p.y + i / q->n * 2 * q->n;
+    int64_t j = i % q->n;
+    double g = load(row, q->dtype, q->interleaved ? 2 * j : q->gate_column + j);
+    double u = load(row, q->dtype, q->interleaved ? 2 * j + 1 : q->up_column + j);
+    clamp(q->activation, (double)q->limit, (double)q->offset, &g, &u);
+    double a = num_round(act(q->activation, (double)q->alpha, g), (tglu_dtype)q->dtype);
+    store(p.h, q->dtype, i, a * u);
+  }
+}
+
+typedef struct reference_parameters {
+  bench_problem problem;
+  const uint16_t *x;
+  const int64_t *rows;
+  int64_t row_count;
+  double *reference;
+} reference_parameters;
+
+static void run_reference(const fake_op *op) {
+  reference_parameters p;
+  memcpy(&p, op->words, sizeof p);
+  const bench_problem *q = &p.problem;
+  const uint16_t *gate = (const uint16_t *)(uintptr_t)q->gate;
+  const uint16_t *up = (const uint16_t *)(uintptr_t)q->up;
+  for (int64_t i = 0; i < p.row_count * q->n; i++) {
+    const uint16_t *x = p.x + p.rows[i / q->n] * q->k;
+    double g = dot(x, gate + i % q->n * q->ldw, q->k, q->dtype);
+    double u = dot(x, up + i % q->n * q->ldw, q->k, q->dtype);
+    clamp(q->activation, (double)q->limit, (double)q->offset, &g, &u);
+    p.reference[i] = act(q->activation, (double)q->alpha, g) * u;
+  }
+}
+
+typedef struct count_parameters {
+  const uint16_t *data;
+  int64_t count, dtype;
+  uint64_t *total;
+} count_parameters;
+
+static void run_count_bad(const fake_op *op) {
+  count_parameters p;
+  memcpy(&p, op->words, sizeof p);
+  for (int64_t i = 0; i < p.count; i++) *p.total += !isfinite(load(p.data, (int)p.dtype, i));
+}
+
+/* ---- rows ---- */
+
+/* Row i of an operand that `classes` tensor maps describe; the fake's maps hold address
+ * and stride. */
+static const uint16_t *row_at(const tglu_tensor_map *maps, const int32_t *shifts, int classes,
+                              int64_t i) {
+  const tglu_tensor_map *map = &maps[i % classes];
+  const char *base = (const char *)(uintptr_t)map->opaque[1];
+  return (const uint16_t *)(const void *)(base + i / classes * (int64_t)map->opaque[2]) +
+         shifts[i % classes];
+}
+
+static int held(const char *variable, const char *name) {
+  const char *text = getenv(variable);
+  return text && *text && strstr(name, text) != NULL;
+}
+
+static void run_row(const fake_op *op) {
+  static const int32_t none[8];
+  tglu_glu_general_launch p;
+  int general = strstr(op->kernel, "_general") != NULL;
+  memcpy(&p, op->words, general ? sizeof p : sizeof p.base);
+  const tglu_glu_launch *l = &p.base;
+  int dtype = strncmp(op->kernel, "glu_bf16", 8) == 0 ? 1 : 2;
+  double factor = held("FAKE_WRONG", op->kernel) ? 1.1 : 1;
+  int64_t last = (int64_t)l->m * l->n - held("FAKE_UNWRITTEN", op->kernel);
+  for (int64_t i = 0; i < last; i++) {
+    int64_t row = i / l->n, column = i % l->n;
+    const uint16_t *x = row_at(general ? p.x : &l->x, general ? p.x_shift : none,
+                               general ? p.x_classes : 1, row);
+    const uint16_t *gate = row_at(general ? p.gate : &l->gate, general ? p.gate_shift : none,
+                                  general ? p.w_classes : 1, column);
+    const uint16_t *up = row_at(general ? p.up : &l->up, general ? p.up_shift : none,
+                                general ? p.w_classes : 1, column);
+    double g = dot(x, gate, l->k, dtype), u = dot(x, up, l->k, dtype);
+    clamp(l->activation, (double)l->limit, (double)l->offset, &g, &u);
+    store(l->out_pointer, dtype, row * l->ldo + column,
+          factor * act(l->activation, (double)l->alpha, g) * u);
+  }
+}
+
+static double row_us(const char *name, const tglu_glu_launch *l) {
+  unsigned hash = 0;
+  for (const char *c = name; *c; c++) hash = hash * 31 + (unsigned char)*c;
+  double flop = 4.0 * l->m * (double)l->n * l->k;
+  return 3 + flop / 700e6 + hash % 100 * 0.01;
+}
+
+/* ---- by name ---- */
+
+static const struct {
+  const char *name;
+  void (*run)(const fake_op *op);
+  double us;
+  int count;
+  int bytes[5];
+} kernels[] = {
+  {"bench_fill", run_fill, 2, 5, {8, 8, 8, 4, 4}},
+  {"bench_write_x", run_write_x, 1.5, 3, {8, 8, 8}},
+  {"bench_empty", run_nothing, 1, 1, {BENCH_EMPTY_BYTES}},
+  {"bench_activate", run_activate, 2.5, 3, {sizeof(bench_problem), 8, 8}},
+  {"bench_reference", run_reference, 5, 5, {sizeof(bench_problem), 8, 8, -4, 8}},
+  {"bench_count_bad", run_count_bad, 2, 4, {8, 8, -4, 8}},
+};
+
+int fake_kernel_op(const char *name, void **parameters, fake_op *op) {
+  memset(op, 0, sizeof *op);
+  memcpy(op->kernel, name, strnlen(name, sizeof op->kernel - 1));
+  char *to = (char *)op->words;
+  if (strncmp(name, "glu_", 4) == 0) {
+    int general = strstr(name, "_general") != NULL;
+    size_t bytes = general ? sizeof(tglu_glu_general_launch) : sizeof(tglu_glu_launch);
+    memcpy(to, parameters[0], bytes);
+    op->run = run_row;
+    op->us = row_us(name, parameters[0]);
+    return bytes <= sizeof op->words ? 0 : 1;
+  }
+  for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
+    if (strcmp(kernels[i].name, name) != 0) continue;
+    op->run = kernels[i].run;
+    op->us = kernels[i].us;
+    for (int j = 0; j < kernels[i].count; j++) { /* a negative size: padded to 8 */
+      int bytes = kernels[i].bytes[j];
+      memcpy(to, parameters[j], (size_t)(bytes < 0 ? -bytes : bytes));
+      to += bytes < 0 ? 8 : bytes;
+    }
+    return 0;
+  }
+  return 1;
+}
+
+static void run_gemm(const fake_op *op) {
+  fake_gemm g;
+  memcpy(&g, op->words, sizeof g);
+  for (int64_t i = 0; i < g.tokens * g.rows; i++) {
+    const uint16_t *x = g.x + i / g.rows * g.k, *w = g.w + i % g.rows * g.k;
+    store(g.y, g.dtype, i, dot(x, w, g.k, g.dtype));
+  }
+}
+
+int fake_enqueue_gemm(void *stream, const fake_gemm *g, double us, const char *name) {
+  fake_op op;
+  memset(&op, 0, sizeof op);
+  memcpy(op.kernel, name, strnlen(name, sizeof op.kernel - 1));
+  memcpy(op.words, g, sizeof *g);
+  op.run = run_gemm;
+  op.us = us + 4e-6 * (double)(g->rows / 2 * g->tokens) * (double)g->k / 750;
+  return fake_enqueue(stream, &op);
+}

@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""The whole bench against a fake driver and a fake cuBLAS: every path that runs on a GPU,
+except the GPU."""
+import os
+import pathlib
+import subprocess
+import unittest
+
+from bench_support import (CUBLAS, FAKE, INPUT, OK, QUICK, RUNTIME, SHAPE, TIME_LIMIT, WRONG,
+                           Case, main, number, strict_json)
+
+COOP = "glu_bf16_sm90_paired_coop_128x72_s6_c1"
+
+
+class Lines(Case):
+    def test_all_rows_both_pdl_and_burst(self):
+        out, err = self.measure("--rows", "all", "--pdl", "0,1", "--burst", "--stable-weights")
+        lines = self.lines()
+        for pdl in "01":
+            sustained = [l for l in lines if l["pdl"] == pdl and l["mode"] == "sustained"]
+            burst = [l for l in lines if l["pdl"] == pdl and l["mode"] == "burst"]
+            self.assertGreater(len(sustained), 5)
+            self.assertEqual(len({l["row"] for l in sustained}), len(sustained))
+            self.assertEqual([l["chosen"] for l in sustained].count("1"), 1)
+            self.assertEqual([l["chosen"] for l in burst], ["1"])
+        for line in lines:
+            self.check_line(line)
+        self.assertIn("sustained, pdl 1", out)
+        self.assertIn("burst, pdl 0", out)
+        self.assertIn("geometric mean", out)
+        self.assertIn("seed 1", err)
+
+    def check_line(self, line):
+        us, bare = number(line, "us"), number(line, "bare_us")
+        flop = 4 * 100 * 128 * 64
+        self.assertAlmostEqual(number(line, "ratio_bare"), us / bare, delta=2e-3)
+        self.assertAlmostEqual(number(line, "tflops"), flop / us / 1e6, delta=0.02)
+        self.assertAlmostEqual(number(line, "tbs"),
+                               2 * (100 * 64 + 2 * 128 * 64 + 100 * 128) / us / 1e6, delta=1e-3)
+        self.assertEqual(line["card"], "Fake H200")
+        self.assertEqual(line["driver"], "580.00.fake")
+        self.assertEqual(line["sm_clock_mhz"], "1395")
+        self.assertEqual((line["m"], line["n"], line["k"]), ("100", "128", "64"))
+        self.assertRegex(line["row_hash"], "^[0-9a-f]{8,}$")
+        self.assertLess(number(line, "rel_l2"), 2 ** -8)
+        self.assertLessEqual(number(line, "share_over_1pct"),
+                             number(line, "reference_share_over_1pct"))
+        self.assertEqual(number(line, "share_over_1pct_large"), 0)
+        self.assertEqual(line["eager_us"], "")
+        self.assertLessEqual(number(line, "us_min"), us)
+        self.assertGreaterEqual(number(line, "us_max"), us)
+        self.assertEqual(bool(line["unfused_us"]), line["mode"] == "sustained")
+
+    def test_writing_x_is_subtracted(self):
+        self.measure("--rows", COOP, "--pdl", "0,1")
+        lines = [l for l in self.lines() if l["row"] == COOP]
+        self.assertEqual([l["pdl"] for l in lines], ["0", "1"])
+        # The fake's kernels take as long whatever went before, so nothing may remain.
+        for column in ("us", "bare_us", "unfused_us"):
+            self.assertAlmostEqual(number(lines[0], column), number(lines[1], column), delta=0.02)
+
+    def test_bare_is_the_faster_of_the_two(self):
+        self.measure("--rows", "chosen", "--commit", "abc")
+        self.measure("--rows", "chosen", FAKE_LT_US="5")
+        self.measure("--rows", "chosen", FAKE_NO_LT="1")
+        first, second, third = self.lines()
+        self.assertEqual(first["commit"], "abc")
+        self.assertEqual([l["bare"] for l in (first, second, third)],
+                         ["cublasLt", "cublasGemmEx", "cublasGemmEx"])
+        self.assertLess(number(first, "bare_us"), number(second, "bare_us"))
+        # The activation kernel follows the faster product: 2.5 us in the fake.
+        for line in (first, second, third):
+            self.assertAlmostEqual(number(line, "unfused_us") - number(line, "bare_us"), 2.5,
+                                   delta=0.02)
+
+    def test_types_activations_layouts(self):
+        for dtype in ("bf16", "f16"):
+            self.measure("--rows", "chosen", "--dtype", dtype)
+        for activation in ("gelu_tanh", "gelu_erf", "relu", "sigmoid", "swigluoai"):
+            self.measure("--rows", "chosen", "--activation", activation)
+        for layout in ("stacked_gate_first", "stacked_up_first", "interleaved"):
+            self.measure("--rows", "chosen", "--layout", layout)
+        lines = self.lines()
+        self.assertEqual(len(lines), 10)
+        for line in lines:
+            self.assertLess(number(line, "rel_l2"), 2 ** -8)
+            self.assertIsNotNone(number(line, "us"))
+
+    def test_odd_sizes(self):
+        self.bench("--hidden", "33", "--intermediate", "27", "--tokens", "1,9", *QUICK, "--rows",
+                   "all", "--out", self.out)
+        lines = self.lines()
+        self.assertTrue(lines)
+        self.assertTrue(all("_general_" in l["row"] for l in lines))
+
+    def test_models_and_parts(self):
+        shapes = ["--hidden", "64", "--intermediate", "64", "--tokens", "1,2,3,4,5"]
+        for part in ("1/2", "2/2"):
+            self.bench(*shapes, *QUICK, "--out", self.out, "--part", part)
+        self.assertEqual([l["m"] for l in self.lines()], ["1", "3", "5", "2", "4"])
+
+    def test_resume(self):
+        shapes = ["--hidden", "64", "--intermediate", "64", *QUICK, "--out", self.out]
+        self.bench(*shapes, "--tokens", "2", "--resume")
+        self.bench(*shapes, "--tokens", "1,2,3", "--resume")
+        self.assertEqual([l["m"] for l in self.lines()], ["2", "1", "3"])
+        self.bench(*shapes, "--tokens", "2", "--resume", "--pdl", "0,1") # pdl 1 was not there
+        self.bench(*shapes, "--tokens", "3", "--resume", "--commit", "another")
+        self.assertEqual([l["m"] for l in self.lines()], ["2", "1", "3", "2", "2", "3"])
+
+    def test_time_limit(self):
+        _, err = self.bench("--hidden", "64", "--intermediate", "64", "--tokens", "1,2,3", *QUICK,
+                            "--out", self.out, "--time-limit", "0.001", code=TIME_LIMIT)
+        self.assertIn("2 of 3 shapes are left out", err)
+        self.assertEqual([l["m"] for l in self.lines()], ["1"])
+
+    def test_best_of_a_former_run(self):
+        self.measure("--rows", "all")
+        former = sorted(self.lines(), key=lambda l: number(l, "us"))
+        chosen = next(l["row"] for l in former if l["chosen"] == "1")
+        again = self.folder / "again.csv"
+        self.bench(*SHAPE, *QUICK, "--rows", "best", "--from", self.out, "--top", "2", "--out",
+                   again)
+        self.out = again
+        self.assertEqual({l["row"] for l in self.lines()},
+                         {former[0]["row"], former[1]["row"], chosen})
+
+    def test_tables_of_a_file(self):
+        self.measure("--rows", "all")
+        out, _ = self.bench("--tables", self.out, libraries=False)
+        self.assertIn("custom", out)
+        self.assertIn("sustained, pdl 0", out)
+        document, _ = self.bench("--tables", self.out, "--json", libraries=False)
+        self.assertEqual(len(strict_json(document)["lines"]), len(self.lines()))
+        self.bench("--tables", self.folder / "none.csv", libraries=False, code=INPUT)
+
+    def test_json(self):
+        out, _ = self.measure("--json", "--rows", "chosen", "--burst")
+        document = strict_json(out)
+        self.assertEqual([l["mode"] for l in document["lines"]], ["sustained", "burst"])
+        self.assertIsNone(document["lines"][0]["eager_us"])
+        self.assertEqual(document["device"], "Fake H200")
+
+    def test_host_time(self):
+        shape = ["--hidden", "8", "--intermediate", "8", "--tokens", "1"]
+        out, _ = self.bench(*shape, "--host-time")
+        self.assertIn("host time of run", out)
+        self.assertIn("context creation to first result", out)
+        document = strict_json(self.bench(*shape, "--host-time", "--json")[0])
+        self.assertGreater(document["run_ns_pdl0"], 0)
+        self.assertGreater(document["empty_ns"], 0)
+
+    def test_without_nvml(self):
+        self.measure(FAKE_NVML="9")
+        self.assertEqual((self.lines()[0]["driver"], self.lines()[0]["sm_clock_mhz"]), ("", ""))
+
+
+class Protocol(Case):
+    def test_every_round_has_a_new_order_and_settles(self):
+        trace = self.folder / "trace"
+        self.measure("--rows", COOP + ",gate_first_128x96_s6_c1", "--rounds", "6", FAKE_TRACE=trace)
+        events = [line.split() for line in trace.read_text().splitlines()]
+        runs = []  # of the same graph replayed with no event between
+        for i, (what, kernel, *_rest) in enumerate(events):
+            if what != "graph" or (i and events[i - 1][:2] == [what, kernel]):
+                continue
+            runs.append(kernel)
+        contenders = {"gemm_ex", "gemm_lt", "bench_activate", COOP,
+                      "glu_bf16_sm90_gate_first_128x96_s6_c1"}
+        self.assertLessEqual(contenders, set(runs))
+        # At the end lie the rounds: each contender settles, then is sampled.
+        count = len(set(runs))
+        measured = runs[-2 * 6 * count:]
+        self.assertEqual(measured[::2], measured[1::2])
+        rounds = [tuple(measured[::2][r * count:(r + 1) * count]) for r in range(6)]
+        for order in rounds:
+            self.assertEqual(len(set(order)), count, rounds)
+        self.assertGreater(len(set(rounds)), 1, "the order never changed")
+
+    def test_same_seed_same_order(self):
+        orders = []
+        for seed in (1, 1, 2):
+            trace = self.folder / f"trace{len(orders)}"
+            self.measure("--rows", "all", "--seed", seed, FAKE_TRACE=trace)
+            orders.append([l.split()[1] for l in trace.read_text().splitlines()
+                           if l.startswith("graph")])
+        self.assertEqual(orders[0], orders[1])
+        self.assertNotEqual(orders[0], orders[2])
+
+
+class Wrong(Case):
+    def test_a_wrong_row_is_reported_and_not_timed(self):
+        for variables in ({"FAKE_WRONG": COOP}, {"FAKE_UNWRITTEN": COOP}):
+            self.out = self.folder / f"{list(variables)[0]}.csv"
+            out, err = self.measure("--rows", "all", "--pdl", "0,1", code=WRONG, **variables)
+            self.assertIn("WRONG RESULT", err)
+            self.assertIn("WRONG RESULT", out)
+            wrong = [l for l in self.lines() if l["row"] == COOP]
+            right = [l for l in self.lines() if l["row"] != COOP]
+            self.assertEqual(len(wrong), 2)
+            for line in wrong:
+                self.assertEqual((line["us"], line["ratio_bare"], line["tflops"]), ("", "", ""))
+            self.assertTrue(right)
+            self.assertTrue(all(number(l, "us") for l in right))
+
+    def test_a_wrong_chosen_row(self):
+        out, _ = self.measure("--burst", code=WRONG, FAKE_WRONG="glu_")
+        self.assertNotIn("nan", out.lower())
+        self.assertEqual([l["us"] for l in self.lines()], ["", ""])
+
+    def test_everything_that_can_fail(self):
+        driver = ("cuInit cuDriverGetVersion cuDeviceGetCount cuDeviceGet cuDeviceGetName "
+                  "cuDeviceGetPCIBusId cuDeviceGetAttribute cuDevicePrimaryCtxRetain "
+                  "cuCtxSetCurrent cuStreamCreate cuEventCreate cuModuleLoadData "
+                  "cuModuleGetFunction cuMemGetInfo cuMemAlloc cuMemcpyHtoD cuMemcpyDtoH "
+                  "cuMemsetD16 cuCtxSynchronize cuLaunchKernelEx cuStreamBeginCapture "
+                  "cuStreamEndCapture cuGraphInstantiate cuGraphLaunch cuEventRecord "
+                  "cuEventQuery cuEventElapsedTime").split()
+        cublas = ("cublasCreate cublasGemmEx cublasLtCreate "
+                  "cublasLtMatmulAlgoGetHeuristic").split()
+        for call in driver + cublas:
+            for after in (0, 1, 7, 40, 400):
+                done = subprocess.run(self.failing(), capture_output=True, text=True, timeout=120,
+                                      env={**os.environ, "FAKE_FAIL": f"{call}:{after}"})
+                text = done.stdout + done.stderr
+                self.assertNotIn("AddressSanitizer", text)
+                self.assertIn(done.returncode, (OK, RUNTIME), f"{call}:{after}\n{text}")
+                if after == 0:
+                    self.assertEqual(done.returncode, RUNTIME, f"{call}\n{text}")
+                    self.assertTrue(done.stderr.strip(), call)
+                if done.returncode == OK:
+                    break
+
+    def failing(self):
+        return [str(w) for w in (
+            os.environ["BENCH_TILEGLU"], "bench", "--device", "cuda", "--cuda-library", FAKE,
+            "--nvml", FAKE, "--cublas", CUBLAS, "--hidden", 8, "--intermediate", 8, "--tokens",
+            1, *QUICK, "--burst", "--pdl", "0,1")]
+
+    def test_a_gpu_that_hangs_is_given_up(self):
+        _, err = self.measure("--wait-limit", "0.2", code=RUNTIME, FAKE_HANG="1")
+        self.assertIn("did not finish within", err)
+
+    def test_too_little_memory(self):
+        _, err = self.measure(code=RUNTIME, FAKE_MEMORY_MIB="0")
+        self.assertIn("MiB of GPU memory are needed", err)
+
+
+class Script(Case):
+    def test_run_sh_without_torch(self):
+        root = pathlib.Path(__file__).resolve().parents[2]
+        folder = self.folder / "gpu"
+        folder.mkdir()
+        (folder / "tileglu").symlink_to(os.environ["BENCH_TILEGLU"])
+        self.start([root / "bench/cuda/run.sh", folder, self.out, 2, "--cuda-library", FAKE,
+                    "--nvml", FAKE, "--cublas", CUBLAS, "--hidden", 64, "--intermediate", 64,
+                    "--tokens", "1,2,3", *QUICK], OK, {"STUB_NO_GPU": 1,
+                    "PYTHONPATH": root / "tests/cuda_bench/stub"})
+        self.assertEqual([l["m"] for l in self.lines()], ["1", "3", "2"])
+        self.start([root / "bench/cuda/run.sh", folder], 2, {})
+
+
+if __name__ == "__main__":
+    main()
