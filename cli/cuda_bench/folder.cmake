@@ -1,5 +1,5 @@
 # cmake -DOUT=folder -DPROGRAM=file -DLIBRARY=file -P folder.cmake: copies both, and the
-# shared libraries that they need beyond the C library's own.
+# shared libraries that they need beyond the C library's own; no links among them.
 file(MAKE_DIRECTORY ${OUT})
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${PROGRAM} LIBRARIES ${LIBRARY}
   RESOLVED_DEPENDENCIES_VAR needed UNRESOLVED_DEPENDENCIES_VAR missing
@@ -7,4 +7,10 @@ file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${PROGRAM} LIBRARIES ${LIBRARY}
 if(missing)
   message(FATAL_ERROR "not found: ${missing}")
 endif()
-file(COPY ${PROGRAM} ${LIBRARY} ${needed} DESTINATION ${OUT} FOLLOW_SYMLINK_CHAIN)
+foreach(file IN LISTS PROGRAM LIBRARY needed)
+  get_filename_component(name ${file} NAME)
+  file(REMOVE ${OUT}/${name})
+  file(COPY_FILE ${file} ${OUT}/${name})
+  file(CHMOD ${OUT}/${name} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ
+       GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+endforeach()

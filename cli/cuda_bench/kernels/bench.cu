@@ -100,10 +100,12 @@ extern "C" __global__ void bench_activate(bench_problem p, const uint16_t *y, ui
     }
     return;
   }
-  int64_t per_row = p.n / 8;
-  for (int64_t i = thread_index(); i < p.m * per_row; i += thread_count()) {
-    const uint16_t *row = y + i / per_row * 2 * p.n;
-    int64_t j = i % per_row * 8;
+  int64_t per_row = p.n / 8; /* no division in the loop: it would cost as much as the rest */
+  int64_t row_step = thread_count() / per_row, vector_step = thread_count() % per_row;
+  int64_t at_row = thread_index() / per_row, at_vector = thread_index() % per_row;
+  while (at_row < p.m) {
+    const uint16_t *row = y + at_row * 2 * p.n;
+    int64_t j = at_vector * 8;
     eight a, b, out;
     a.vector = __ldcs((const uint4 *)(row + (p.interleaved ? 2 * j : p.gate_column + j)));
     b.vector = __ldcs((const uint4 *)(row + (p.interleaved ? 2 * j + 8 : p.up_column + j)));
@@ -115,7 +117,13 @@ extern "C" __global__ void bench_activate(bench_problem p, const uint16_t *y, ui
       }
       out.at[e] = activated(p, gate, up);
     }
-    *(uint4 *)(h + i / per_row * p.n + j) = out.vector;
+    *(uint4 *)(h + at_row * p.n + j) = out.vector;
+    at_row += row_step;
+    at_vector += vector_step;
+    if (at_vector >= per_row) {
+      at_vector -= per_row;
+      at_row++;
+    }
   }
 }
 
