@@ -335,8 +335,8 @@ TGLU_API void tglu_run_args_init(tglu_run_args *args);
  * launch on args->stream and returns.  No allocation, environment, text (unless
  * it fails), host-device copy or synchronisation.  Refused with
  * TGLU_ERR_OVERLAP: out overlapping x, a weight, a bias, the workspace, or the
- * residual (unless equal), and the workspace overlapping any of them.  Bytes between the rows of out (ldo > columns) are
- * left as they are. */
+ * residual (unless equal), and the workspace overlapping any of them.  Bytes between
+ * the rows of out (ldo > columns) are left as they are. */
 TGLU_API tglu_status tglu_glu_run(const tglu_glu *glu, const tglu_run_args *args);
 
 /* Workspace that run needs for this many tokens, alignment slack included. */

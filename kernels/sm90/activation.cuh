@@ -3,8 +3,8 @@
  *
  * silu(g) = g / (1 + 2^(-g log2 e)) by ex2.approx and rcp.approx: relative error
  * below 2^-19 for g >= -20.  Below about -87.3, where 1 + e^-g passes 2^126, it is -0; so
- * is silu(-inf), since the gate is first raised to -FLT_MAX by a max that keeps NaN.  Values of `activation` are
- * those of tglu_activation. */
+ * is silu(-inf), since the gate is first raised to -FLT_MAX by a max that keeps NaN.
+ * Values of `activation` are those of tglu_activation. */
 #ifndef TGLU_SM90_ACTIVATION_CUH
 #define TGLU_SM90_ACTIVATION_CUH
 

@@ -111,10 +111,11 @@ TGLU_DEVICE void epilogue_groups(const tglu_glu_launch &p, const epilogue_place 
     return;
   }
   constexpr int box = tglu_out_box_columns(Columns);
+  constexpr int swizzle = tglu_out_box_swizzle(Columns);
   const int32_t chunk = group + (Count == 8 ? lane / 16 : 0);
-  const uint32_t address = at.staging + chunk / (box / 8) * (64 * box * 2) +
-                           tglu_out_box_offset(box, tglu_out_box_swizzle(Columns), 16 * warp + lane % 16,
-                                               chunk % (box / 8));
+  const uint32_t address =
+      at.staging + chunk / (box / 8) * (64 * box * 2) +
+      tglu_out_box_offset(box, swizzle, 16 * warp + lane % 16, chunk % (box / 8));
   if constexpr (Count == 8) {
     stmatrix_x4(address, pair[0], pair[1], pair[2], pair[3]);
   } else {

@@ -369,12 +369,8 @@ static tglu_status launch(const tglu_context *context, const tglu__cuda_entry *e
                                  .attrs = attributes,
                                  .numAttrs = count};
   void *parameters[] = {record};
-  bool pushed;
-  tglu_status status = tglu__cuda_enter(cuda, &pushed);
-  if (status != TGLU_OK) return status;
   tglu__CUresult result =
     cuda->driver.launch_kernel_ex(&config, entry->function, parameters, NULL);
-  tglu__cuda_leave(cuda, pushed);
   if (result == TGLU__CUDA_SUCCESS) return TGLU_OK;
   return tglu__driver_fail(&cuda->driver, result, "stream: cuLaunchKernelEx");
 }
@@ -435,7 +431,13 @@ tglu_status tglu__cuda_run(const tglu_context *context, const void *planned,
   if (row < 0) return tglu__cuda_refuse(cuda, p, &facts);
   tglu__choice choice;
   tglu__plan_launch(row, p, call->tokens, &cuda->facts, &choice);
-  if (tglu__rows[row].loader == tglu__loader_general)
-    return run_general(context, plan, call, &choice);
-  return run_tma(context, plan, call, &choice);
+  /* NOTE: cuTensorMapEncodeTiled, too, wants a current context. */
+  bool pushed;
+  status = tglu__cuda_enter(cuda, &pushed);
+  if (status != TGLU_OK) return status;
+  status = tglu__rows[row].loader == tglu__loader_general
+             ? run_general(context, plan, call, &choice)
+             : run_tma(context, plan, call, &choice);
+  tglu__cuda_leave(cuda, pushed);
+  return status;
 }

@@ -250,6 +250,7 @@ CALL(cuTensorMapEncodeTiled, tglu__CUtensorMap *map, int32_t type, uint32_t rank
      const uint32_t *element_strides, int32_t interleave, int32_t swizzle,
      int32_t l2_promotion, int32_t oob_fill) {
   RECORD("cuTensorMapEncodeTiled");
+  if (depth == 0) return TGLU__CUDA_ERROR_INVALID_CONTEXT; /* as a real driver does */
   uint32_t swizzle_bytes = swizzle == 0 ? 1024 : 16u << swizzle;
   if ((uintptr_t)map % 64 != 0 || (uintptr_t)address % 16 != 0 || strides[0] % 16 != 0 ||
       strides[0] >= (uint64_t)1 << 40 || rank != 2 || box[0] > 256 || box[1] > 256 ||
