@@ -23,7 +23,8 @@ static const struct {
   double flop_per_cycle;     /* dense bf16 and fp16 of an SM                         */
   double stage_cycles;       /* of a stage beside its wgmma                          */
   double row_cycles;         /* of a stage for each row that it brings               */
-  double cluster_factor;     /* mainloop in a cluster of two                         */
+  double cluster_factor;     /* mainloop of warpgroups in turns in a cluster of two: the
+                                two CTAs wait for each other; paired_coop does not mind */
   double tall_factor;        /* mainloop with tiles of 256 rows                      */
   double gate_first_factor;  /* mainloop of gate_first: half as wide a wgmma         */
   double general_factor;     /* mainloop of the general loader, odd strides          */
@@ -59,7 +60,8 @@ static double mainloop_cycles(const tglu__row *row, int64_t k) {
   double rows = row->tile_m + width / row->cluster_m;
   double cycles = blocks * (tensor + model.stage_cycles + model.row_cycles * rows);
   if (gate_first) cycles *= 2 * model.gate_first_factor;
-  if (row->cluster_m > 1) cycles *= model.cluster_factor;
+  if (row->cluster_m > 1 && row->schedule != tglu__schedule_paired_coop)
+    cycles *= model.cluster_factor;
   if (row->tile_m > 128) cycles *= model.tall_factor;
   if (row->loader == tglu__loader_general) cycles *= model.general_factor;
   return cycles;

@@ -57,7 +57,9 @@ static bool load_driver(const char *file) {
 bool gpu_open(const char *library, int device) {
   static const char *const names[REF_KERNELS] = {"ref_pattern", "ref_fill", "ref_sentinels",
                                                  "ref_differences", "ref_spin", "ref_judge",
-                                                 "ref_empty"};
+                                                 "ref_empty", "planted_write",
+                                                 "planted_read", "planted_race",
+                                                 "planted_sync"};
   gpu_library = library;
   gpu_device = device;
   if (!load_driver(library != NULL ? library : "libcuda.so.1")) return false;
@@ -126,19 +128,35 @@ void gpu_spin(double milliseconds, unsigned blocks, gpu_stream stream) {
 
 /* ---- memory ---- */
 
+enum { MOST_PIECES = 256 };
+bool gpu_separate;
+static gpu_pointer pieces[MOST_PIECES]; /* separate: the mark is their number */
+static size_t piece_count;
+
 bool gpu_arena_create(size_t most_bytes) {
   size_t available = 0, total = 0;
   GPU(memory_info(&available, &total));
   arena_bytes = available - available / 8;
   if (arena_bytes > most_bytes) arena_bytes = most_bytes;
-  return gpu.allocate(&arena, arena_bytes) == 0;
+  return gpu_separate || gpu.allocate(&arena, arena_bytes) == 0;
 }
 
 size_t gpu_arena_free(void) { return arena_bytes - arena_used; }
-size_t gpu_arena_mark(void) { return arena_used; }
-void gpu_arena_release(size_t mark) { arena_used = mark; }
+size_t gpu_arena_mark(void) { return gpu_separate ? piece_count : arena_used; }
+
+void gpu_arena_release(size_t mark) {
+  if (!gpu_separate) {
+    arena_used = mark;
+    return;
+  }
+  while (piece_count > mark) GPU(release(pieces[--piece_count]));
+}
 
 gpu_pointer gpu_take(size_t bytes) {
+  if (gpu_separate) {
+    if (piece_count == MOST_PIECES || gpu.allocate(&pieces[piece_count], bytes) != 0) return 0;
+    return pieces[piece_count++];
+  }
   bytes = (bytes + 255) / 256 * 256;
   if (bytes > arena_bytes - arena_used) return 0;
   gpu_pointer pointer = arena + arena_used;
@@ -148,16 +166,17 @@ gpu_pointer gpu_take(size_t bytes) {
 
 /* ---- operands ---- */
 
-enum { GUARD = 2048 }; /* elements of pattern before and after a buffer */
+/* Elements of pattern before and after a buffer; none where memcheck stands guard. */
+static int64_t guard(void) { return gpu_separate ? 0 : 2048; }
 
 /* A rows x columns matrix in a buffer of pattern; offset elements off 256 bytes. */
 static gpu_pointer matrix(const gpu_case *c, int64_t rows, int64_t columns, int64_t ld,
                           int64_t offset, uint64_t seed, float scale, gpu_pointer *buffer,
                           int64_t *elements) {
-  int64_t count = GUARD + offset + rows * ld + GUARD;
+  int64_t count = guard() + offset + rows * ld + guard();
   gpu_pointer base = gpu_take((size_t)count * 2);
   if (base == 0) return 0;
-  gpu_pointer data = base + 2 * (uint64_t)(GUARD + offset);
+  gpu_pointer data = base + 2 * (uint64_t)(guard() + offset);
   gpu_pattern(base, count, NULL);
   if (scale > 0) gpu_fill(data, c->dtype, rows, columns, ld, seed, scale, NULL);
   if (buffer != NULL) *buffer = base;

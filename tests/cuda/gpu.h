@@ -27,6 +27,7 @@ typedef struct gpu_node_st *gpu_node;
   XX(synchronize, "cuCtxSynchronize", (void))                                             \
   XX(memory_info, "cuMemGetInfo_v2", (size_t * available, size_t *total))                 \
   XX(allocate, "cuMemAlloc_v2", (gpu_pointer * pointer, size_t bytes))                    \
+  XX(release, "cuMemFree_v2", (gpu_pointer pointer))                                      \
   XX(to_device, "cuMemcpyHtoD_v2", (gpu_pointer to, const void *from, size_t bytes))      \
   XX(to_host, "cuMemcpyDtoH_v2", (void *to, gpu_pointer from, size_t bytes))              \
   XX(clear, "cuMemsetD8_v2", (gpu_pointer to, unsigned char value, size_t bytes))         \
@@ -67,7 +68,8 @@ void gpu_check(int result, const char *what);
 /* ---- reference kernels ---- */
 typedef enum gpu_kernel {
   REF_PATTERN, REF_FILL, REF_SENTINELS, REF_DIFFERENCES, REF_SPIN, REF_JUDGE,
-  REF_EMPTY, REF_KERNELS
+  REF_EMPTY,
+  REF_PLANTED_WRITE, REF_PLANTED_READ, REF_PLANTED_RACE, REF_PLANTED_SYNC, REF_KERNELS
 } gpu_kernel;
 void gpu_launch(gpu_kernel kernel, unsigned blocks, gpu_stream stream, void **parameters);
 /* The empty kernel, launched as a row of clusters of two with pdl is. */
@@ -77,7 +79,10 @@ void gpu_fill(gpu_pointer data, int dtype, int64_t rows, int64_t columns, int64_
               uint64_t seed, float scale, gpu_stream stream);
 void gpu_spin(double milliseconds, unsigned blocks, gpu_stream stream);
 
-/* ---- memory: one arena, handed out and taken back in order ---- */
+/* ---- memory: one arena, handed out and taken back in order.  With `separate` every
+ * piece is an allocation of its own of exactly its size, so that memcheck sees overruns
+ * and initcheck what nobody wrote. ---- */
+extern bool gpu_separate;
 bool gpu_arena_create(size_t most_bytes); /* as much as there is, up to most_bytes */
 size_t gpu_arena_free(void);
 size_t gpu_arena_mark(void);

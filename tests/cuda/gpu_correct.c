@@ -223,6 +223,42 @@ static void matrix_of_row(const gpu_options *options, const char *row, int dtype
 
 void part_matrix(const gpu_options *options) { gpu_each_row(options, matrix_of_row); }
 
+/* ---- small shapes, one of each path through the row: for the sanitizer tools ---- */
+
+static void small_of_row(const gpu_options *options, const char *row, int dtype) {
+  static const struct {
+    int64_t m, n, k;
+    int activation, layout, bias;
+    int64_t ldo_extra;
+  } shapes[] = {
+    {1, 8, 8, 1, 1, 0, 0},     {131, 136, 200, 1, 1, 0, 0}, /* the short epilogue */
+    {131, 136, 200, 3, 4, 1, 0}, /* bias, another activation, TMA stores */
+    {67, 131, 72, 6, 2, 1, 0},   /* N no multiple of 8: direct stores    */
+    {300, 264, 400, 2, 3, 0, 5}, /* several tiles, odd stride of out      */
+  };
+  tglu_context *context = gpu_context(row, 2, 1, 1); /* two SMs: several tiles a CTA */
+  if (context == NULL) return;
+  uint64_t random = options->seed ^ 0x5a11;
+  for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; ++i) {
+    if (gpu_out_of_time(options)) {
+      gpu_skip("%s: small shapes stopped by the time limit", row);
+      break;
+    }
+    gpu_case c = plain(shapes[i].m, shapes[i].n, shapes[i].k, dtype);
+    align_case(&c);
+    c.activation = shapes[i].activation;
+    c.layout = shapes[i].layout;
+    c.bias = shapes[i].bias;
+    c.ldo_extra = shapes[i].ldo_extra;
+    if (general_row(row)) c.x_off = 1 + (int64_t)i, c.w_off = 3, c.ldw_extra = 1 + (int64_t)i;
+    c.seed = gpu_random(&random);
+    gpu_run_case(context, &c);
+  }
+  tglu_context_destroy(context);
+}
+
+void part_small(const gpu_options *options) { gpu_each_row(options, small_of_row); }
+
 /* ---- the sweep ---- */
 
 static int64_t log_between(uint64_t *random, int64_t most) {

@@ -20,6 +20,7 @@ static const struct {
   {"selfcheck", part_selfcheck, "the reference against the host; planted errors are found"},
   {"values", part_values, "extreme and hand-made values, the last element of K"},
   {"matrix", part_matrix, "layout x activation x bias, each row"},
+  {"small", part_small, "a few small shapes, each row, on two SMs (for sanitizers)"},
   {"edges", part_edges, "tile edges in M, N and K, each row"},
   {"capture", part_capture, "graphs, made and first called inside a capture"},
   {"streams", part_streams, "two streams at once, behind delayed work"},
@@ -33,6 +34,7 @@ static const struct {
   {"models", part_models, "Qwen2.5 shapes, the planner's choices"},
   {"offsets", part_offsets, "beyond 2^31 elements and bytes"},
   {"sweep", part_sweep, "random shapes, strides, offsets"},
+  {"planted", part_planted, "a bug for a sanitizer tool to find: --row TOOL (only by name)"},
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
@@ -94,13 +96,14 @@ static void usage(void) {
          "  --seconds S       time limit of a part (default 60)\n"
          "  --hang S          end if nothing moves for S seconds (default 60)\n"
          "  --memory GIB      most device memory to take (default 16)\n"
+         "  --separate        every buffer an allocation of its own (for sanitizers)\n"
          "  --device N        --library FILE\n"
          "parts (default: all):\n");
   for (int i = 0; i < PARTS; ++i) printf("  %-10s %s\n", parts[i].name, parts[i].what);
 }
 
 static bool selected(int part, int argc, char **argv, int first) {
-  if (first == argc) return true;
+  if (first == argc) return parts[part].run != part_planted;
   for (int i = first; i < argc; ++i)
     if (strcmp(argv[i], parts[part].name) == 0) return true;
   return false;
@@ -123,6 +126,7 @@ int main(int argc, char **argv) {
     {"row", 1, NULL, 'r'},    {"seed", 1, NULL, 's'},   {"sweep", 1, NULL, 'n'},
     {"seconds", 1, NULL, 't'}, {"hang", 1, NULL, 'g'},  {"memory", 1, NULL, 'm'},
     {"device", 1, NULL, 'd'}, {"library", 1, NULL, 'l'}, {"help", 0, NULL, 'h'},
+    {"separate", 0, NULL, 'p'},
     {NULL, 0, NULL, 0}};
   gpu_options options = {.seed = 1, .seconds = 60, .sweep = 2000};
   static unsigned hang = 60;
@@ -138,6 +142,7 @@ int main(int argc, char **argv) {
       case 'm': memory_gib = atoi(optarg); break;
       case 'd': device = atoi(optarg); break;
       case 'l': library = optarg; break;
+      case 'p': gpu_separate = true; break;
       case 'h': usage(); return 0;
       default: usage(); return 2;
     }

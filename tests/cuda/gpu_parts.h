@@ -22,6 +22,7 @@ void gpu_each_row(const gpu_options *options,
 void part_selfcheck(const gpu_options *options);
 void part_edges(const gpu_options *options);
 void part_matrix(const gpu_options *options);
+void part_small(const gpu_options *options);
 void part_sweep(const gpu_options *options);
 void part_models(const gpu_options *options);
 void part_offsets(const gpu_options *options);
@@ -36,5 +37,6 @@ void part_sms(const gpu_options *options);
 void part_pdl(const gpu_options *options);
 void part_beside(const gpu_options *options);
 void part_host(const gpu_options *options);
+void part_planted(const gpu_options *options);
 
 #endif /* TGLU_TEST_GPU_PARTS_H */

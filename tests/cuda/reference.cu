@@ -198,3 +198,27 @@ extern "C" __global__ void ref_judge(ref_problem p, int64_t first_row, int64_t r
     atomicAdd(&result->reference_squares, squares);
   }
 }
+
+/* ---- planted bugs, one for each tool of compute-sanitizer (part `planted`) ---- */
+/* memcheck: writes one element beyond `count`. */
+extern "C" __global__ void planted_write(uint16_t *data, int64_t count) {
+  if (threadIdx.x == 0) data[count] = 1;
+}
+/* initcheck: reads memory that nothing wrote. */
+extern "C" __global__ void planted_read(uint16_t *data, int64_t count) {
+  if (threadIdx.x == 0 && data[count - 1] == 0x1234) data[0] = 2;
+}
+/* racecheck: reads a neighbour's word of shared memory without a barrier between. */
+extern "C" __global__ void planted_race(uint16_t *data, int64_t count) {
+  __shared__ int words[256];
+  words[threadIdx.x] = (int)threadIdx.x;
+  const int other = words[255 - threadIdx.x];
+  if (threadIdx.x < count) data[threadIdx.x] = (uint16_t)other;
+}
+/* synccheck: a barrier of the block that odd threads do not reach. */
+extern "C" __global__ void planted_sync(uint16_t *data, int64_t count) {
+  if (threadIdx.x % 2 == 0) {
+    __syncthreads();
+    if (threadIdx.x < count) data[threadIdx.x] = 3;
+  }
+}
