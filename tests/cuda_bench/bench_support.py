@@ -40,7 +40,8 @@ class Case(unittest.TestCase):
 
     def start(self, command, code, variables):
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
-                              timeout=240, env=environment(**variables))
+                              timeout=240, env=environment(**variables),
+                              cwd=self.folder) # not beside the fakes: a loader may look here
         self.assertEqual(done.returncode, code,
                          f"{command}\nstdout: {done.stdout}\nstderr: {done.stderr}")
         for text in (done.stdout, done.stderr):
