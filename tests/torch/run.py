@@ -24,6 +24,8 @@ import tileglu_ctypes as tileglu  # noqa: E402
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 # Unit roundoff of each type.
 ROUNDOFF = {"f32": 2.0 ** -24, "bf16": 2.0 ** -9, "f16": 2.0 ** -12}
+# Half the distance of its subnormal numbers: what rounding costs below the normal ones.
+HALF_TINY = {"f32": 2.0 ** -150, "bf16": 2.0 ** -134, "f16": 2.0 ** -25}
 ACTIVATION_ERROR = 2.0 ** -16  # relative, what the library promises in fp32
 ACTIVATIONS = {
     "silu": functional.silu,
@@ -129,12 +131,15 @@ def relative_l2(value, reference):
     return error / size if size else (0.0 if error == 0 else math.inf)
 
 
-def bound(case):
-    """Rounding of the result (and of H in an MLP), twice for the luck of one draw; the
-    activation's contract; and a sum of K (and N) products in fp32, one after another."""
+def bound(case, reference):
+    """Rounding of the result (and of H in an MLP), twice for the luck of one draw, and to
+    subnormal numbers where the reference is that small; the activation's contract; and a
+    sum of K (and N) products in fp32, one after another."""
     roundings = ROUNDOFF[case.dtype] * (2 if case.mlp else 1)
     terms = case.hidden + (case.intermediate if case.mlp else 0)
-    return 2 * roundings + ACTIVATION_ERROR + 2.0 ** -24 * (8 + terms / 2)
+    norm = reference.norm().item()
+    subnormal = HALF_TINY[case.dtype] * reference.numel() ** 0.5 / norm if norm > 0 else 0
+    return 2 * roundings + subnormal + ACTIVATION_ERROR + 2.0 ** -24 * (8 + terms / 2)
 
 
 def judge(case, context, layout):
@@ -142,7 +147,7 @@ def judge(case, context, layout):
     reference = case.chain(torch.float64)
     ours = relative_l2(case.run(context, layout), reference)
     torchs = relative_l2(case.chain(TYPES[case.dtype]), reference)
-    limit = bound(case)
+    limit = bound(case, reference)
     # Twice torch's error, where that is an error of rounding to the type and the
     # elements are enough for a sample; in fp32 the order of the sums decides instead.
     allowed = limit
