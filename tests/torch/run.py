@@ -86,6 +86,19 @@ class Case:
         out = functional.linear(h, cast(self.down), cast(self.down_bias))
         return out if self.residual is None else out + cast(self.residual)
 
+    def size(self):
+        """Norm that errors are measured by: of the result, and for an MLP of the sum of its
+        terms' absolute values, since the rounding of H does not shrink where they cancel."""
+        if not self.mlp:
+            return self.chain(torch.float64).norm().item()
+        gate = functional.linear(self.x.double(), self.gate.double(), double(self.gate_bias))
+        up = functional.linear(self.x.double(), self.up.double(), double(self.up_bias))
+        terms = glu_of(self.activation, gate, up).abs() @ self.down.double().abs().T
+        for added in (self.down_bias, self.residual):
+            if added is not None:
+                terms = terms + added.double().abs()
+        return terms.norm().item()
+
     def weights(self, layout):
         """Descriptor fields for a layout, and the tensors that must stay alive."""
         if layout == "separate":
@@ -125,29 +138,33 @@ class Case:
         return out.view(self.tokens, columns)
 
 
-def relative_l2(value, reference):
-    """Infinite where the reference is all zeros (relu of one element) and value is not."""
-    error, size = (value.double() - reference).norm().item(), reference.norm().item()
+def double(tensor):
+    return None if tensor is None else tensor.double()
+
+
+def relative_l2(value, reference, size):
+    """Infinite where the size is zero (relu of one element) and value is not right."""
+    error = (value.double() - reference).norm().item()
     return error / size if size else (0.0 if error == 0 else math.inf)
 
 
-def bound(case, reference):
+def bound(case, elements, size):
     """Rounding of the result (and of H in an MLP), twice for the luck of one draw, and to
-    subnormal numbers where the reference is that small; the activation's contract; and a
-    sum of K (and N) products in fp32, one after another."""
+    subnormal numbers where the result is that small; the activation's contract; and a sum
+    of K (and N) products in fp32, one after another.  Relative to size."""
     roundings = ROUNDOFF[case.dtype] * (2 if case.mlp else 1)
     terms = case.hidden + (case.intermediate if case.mlp else 0)
-    norm = reference.norm().item()
-    subnormal = HALF_TINY[case.dtype] * reference.numel() ** 0.5 / norm if norm > 0 else 0
+    subnormal = HALF_TINY[case.dtype] * elements ** 0.5 / size if size else 0
     return 2 * roundings + subnormal + ACTIVATION_ERROR + 2.0 ** -24 * (8 + terms / 2)
 
 
 def judge(case, context, layout):
     """None if right, else what is wrong."""
     reference = case.chain(torch.float64)
-    ours = relative_l2(case.run(context, layout), reference)
-    torchs = relative_l2(case.chain(TYPES[case.dtype]), reference)
-    limit = bound(case, reference)
+    size = case.size()
+    ours = relative_l2(case.run(context, layout), reference, size)
+    torchs = relative_l2(case.chain(TYPES[case.dtype]), reference, size)
+    limit = bound(case, reference.numel(), size)
     # Twice torch's error, where that is an error of rounding to the type and the
     # elements are enough for a sample; in fp32 the order of the sums decides instead.
     allowed = limit
