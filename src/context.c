@@ -281,6 +281,8 @@ static bool falls_back(tglu_status status)
 
 static tglu_status open_auto(tglu_context *context)
 {
+  char before[1024]; /* a call that succeeds leaves the last message alone */
+  snprintf(before, sizeof before, "%s", tglu_last_error());
   tglu_status status = open_cuda(context);
   if (status == TGLU_OK)
     return set_reason(context, "auto: %s is a usable Hopper GPU",
@@ -292,7 +294,8 @@ static tglu_status open_auto(tglu_context *context)
     return tglu__fail(TGLU_ERR_NO_DEVICE, "device: %d was asked for, but no GPU is usable "
                       "(%s)", (int)context->options.device, why);
   status = set_reason(context, "auto: the CPU, since no GPU is usable (%s)", why);
-  return status ? status : open_backend(context, &tglu__cpu_backend);
+  if (status == TGLU_OK) status = open_backend(context, &tglu__cpu_backend);
+  return status ? status : tglu__fail(TGLU_OK, "%s", before);
 }
 
 static tglu_status choose_backend(tglu_context *context, const environment *env)
@@ -329,6 +332,7 @@ static tglu_status check_forced_row(const tglu_context *context)
       length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
                                  i ? ", " : "", info.name);
   }
+  if (length >= sizeof names) memcpy(names + sizeof names - 4, "...", 4);
   return tglu__fail(TGLU_ERR_NOT_FOUND, "row: the %s backend has no \"%s\"; it has %s",
                     backend, row, names);
 }

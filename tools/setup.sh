@@ -39,6 +39,7 @@ python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
 if ! have cc; then
   missing="$missing gcc libc6-dev"
 fi
+need gcc gcc --version # which the presets name
 need cmake cmake_is_new_enough
 need ninja-build ninja --version
 need pkg-config pkg-config --version
@@ -50,7 +51,7 @@ else
 fi
 need python3-venv python_makes_environments
 if [ "$purpose" = test ]; then
-  need g++ c++ --version
+  need g++ g++ --version
   if have cc; then
     need libcmocka-dev compiles cmocka.h cmocka
   else

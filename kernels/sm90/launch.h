@@ -73,8 +73,8 @@ typedef struct tglu_glu_launch {
  *   x[s]         dims {K + x_shift[s],    ceil((M - s) / x_classes)}, box {72, tile_m/C}
  *   gate[s]      dims {K + gate_shift[s], ceil((N - s) / w_classes)}, box {72, tile_n/C}
  *   up[s]        likewise with up_shift
- * C is 1, 2, 4 or 8, and at least 2 where a row start is off 16 bytes, so that dim 0 is
- * no longer than the stride.  A class without rows takes any valid map: its rows lie
+ * C is 1, 2, 4 or 8, and larger than the stride asks for where rows that begin off 16
+ * bytes would reach beyond it: dim 0 is no longer than the stride.  A class without rows takes any valid map: its rows lie
  * beyond M or N and are never stored.  base.x, gate, up, out are not read; base.flags
  * has TGLU_LAUNCH_DIRECT_STORE. */
 typedef struct tglu_glu_general_launch {

@@ -7,7 +7,7 @@
  *                         B: b_rows rows x 64 k, likewise; for `paired` tile_n gate
  *                            rows, then tile_n up rows; for `gate_first` tile_n rows
  *   ring end            output staging: consumer_warpgroups x [64 x tile_n] elements
- *   staging end         mbarriers: full[stages], empty[stages], and 2 for turns
+ *   staging end         mbarriers: full[stages], empty[stages]
  *
  * The base is rounded up to 1024 bytes (the swizzle repeats every 1024). */
 #ifndef TGLU_SM90_SMEM_LAYOUT_H

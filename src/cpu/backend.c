@@ -151,7 +151,9 @@ static void cpu_row_get(const tglu_context *context, int32_t index, tglu_row_inf
   info->isa = tglu__isa_name(row->isa);
   info->hash = "";
   info->dtypes = 1 << row->dtype;
-  info->usable = row->isa <= state_of(context)->facts.isa;
+  const tglu__cpu_facts *facts = &state_of(context)->facts;
+  info->usable = row->isa <= facts->isa &&
+                 !(facts->batch_invariant && row->schedule == TGLU__SCHEDULE_STREAM);
 }
 
 /* ---- objects ---- */

@@ -3,8 +3,8 @@
 #include <stddef.h>
 
 enum {
-  PANEL_TOKENS = 192,       /* x block of 192 x 256 floats and sums of 192 x 256: half of
-                               a 1 MiB L2 cache                                        */
+  PANEL_TOKENS = 192,       /* x block of 192 x 320 floats and sums of 192 x 256: not
+                               half of a 1 MiB L2 cache                                */
   K_TOKENS = 96,            /* likewise where vectors go along K                       */
   GROUP_ROWS = 256,         /* weight rows a group, at most                            */
   GROUP_ROWS_MIN = 32,

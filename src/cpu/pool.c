@@ -76,6 +76,43 @@ static int32_t usable_cpus(void) {
   return count < TGLU__POOL_MAX_THREADS ? count : TGLU__POOL_MAX_THREADS;
 }
 
+/* ---- can this many threads start? ----
+ * NOTE: pthreadpool_create ignores a thread that does not start and then waits for it for
+ * ever (a limit of processes or address space), so the number is tried out first. */
+
+typedef struct trial {
+  pthread_mutex_t mutex;
+  pthread_cond_t end;
+  bool ended;
+} trial;
+
+static void *wait_for_end(void *argument) {
+  trial *t = argument;
+  pthread_mutex_lock(&t->mutex);
+  while (!t->ended) pthread_cond_wait(&t->end, &t->mutex);
+  pthread_mutex_unlock(&t->mutex);
+  return NULL;
+}
+
+/* How many of `wanted` threads ran at one time. */
+static int32_t startable(int32_t wanted) {
+  pthread_t *threads = calloc((size_t)wanted, sizeof *threads);
+  if (threads == NULL) return 0;
+  trial t = {.mutex = PTHREAD_MUTEX_INITIALIZER, .end = PTHREAD_COND_INITIALIZER};
+  int32_t started = 0;
+  while (started < wanted && pthread_create(&threads[started], NULL, wait_for_end, &t) == 0)
+    ++started;
+  pthread_mutex_lock(&t.mutex);
+  t.ended = true;
+  pthread_cond_broadcast(&t.end);
+  pthread_mutex_unlock(&t.mutex);
+  for (int32_t i = 0; i < started; ++i) pthread_join(threads[i], NULL);
+  pthread_cond_destroy(&t.end);
+  pthread_mutex_destroy(&t.mutex);
+  free(threads);
+  return started;
+}
+
 tglu_status tglu__pool_create(int32_t threads, tglu__pool **out) {
   *out = NULL;
   if (threads < 0 || threads > TGLU__POOL_MAX_THREADS)
@@ -90,11 +127,13 @@ tglu_status tglu__pool_create(int32_t threads, tglu__pool **out) {
     return tglu__fail(TGLU_ERR_OUT_OF_MEMORY, "context: the thread pool");
   pool->threads = threads == 0 ? usable_cpus() : threads;
   if (pool->threads > 1) {
-    pool->workers = pthreadpool_create((size_t)pool->threads);
+    const int32_t wanted = pool->threads;
+    int32_t started = startable(wanted - 1);
+    if (started == wanted - 1) pool->workers = pthreadpool_create((size_t)wanted);
     if (pool->workers == NULL) {
       free(pool);
-      return tglu__fail(TGLU_ERR_OUT_OF_MEMORY, "threads: a pool of %d could not start",
-                        (int)threads);
+      return tglu__fail(TGLU_ERR_OUT_OF_MEMORY, "threads: a pool of %d could not start, only "
+                        "%d beside the caller's", (int)wanted, (int)started);
     }
   }
   pthread_mutex_init(&pool->mutex, NULL);

@@ -101,8 +101,11 @@ size_t tglu__cuda_explain(const tglu_context *context, const void *planned,
   tglu__call_facts facts = tglu__cuda_call_facts(call);
   int32_t index = tglu__cuda_select(plan, &facts);
   if (index < 0) {
+    char before[1024]; /* explain succeeds, so it leaves the last message alone */
+    snprintf(before, sizeof before, "%s", tglu_last_error());
     tglu__cuda_refuse(cuda, problem, &facts);
     say(&to, "no kernel row serves this call\n%s\n", tglu_last_error());
+    tglu__fail(TGLU_OK, "%s", before);
     return to.length;
   }
   const tglu__row *row = &tglu__rows[index];

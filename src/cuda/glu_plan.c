@@ -61,11 +61,15 @@ static view whole(const void *pointer, int64_t rows, int64_t columns, int64_t ld
   return (view){(uintptr_t)pointer, rows, columns, rows == 1 ? (columns + 7) / 8 * 8 : ld};
 }
 
-/* Residue classes of rows that the general loader needs for this operand (launch.h). */
-static int32_t classes_of(const void *pointer, int64_t rows, int64_t ld) {
+/* Residue classes of rows that the general loader needs for this operand (launch.h): as
+ * many as make their stride a multiple of 8 elements, and more while rows that begin off 16
+ * bytes would reach beyond it. */
+static int32_t classes_of(const void *pointer, int64_t rows, int64_t columns, int64_t ld) {
   if (rows == 1) return 1;
   int32_t classes = ld % 8 == 0 ? 1 : ld % 4 == 0 ? 2 : ld % 2 == 0 ? 4 : 8;
-  return classes == 1 && (uintptr_t)pointer % 16 != 0 ? 2 : classes;
+  bool shifted = ld % 8 != 0 || (uintptr_t)pointer % 16 != 0;
+  while (shifted && classes < 8 && classes * ld < columns + 7) classes *= 2;
+  return classes;
 }
 
 /* The maps and shifts of one operand's classes; rows_of_tile of its rows a tile. */
@@ -89,8 +93,8 @@ static tglu__CUresult encode_classes(const tglu__driver *driver, tglu_dtype dtyp
 
 static tglu_status encode_weights(const tglu__driver *driver, const tglu__row *row,
                                   const tglu__problem *p, tglu__cuda_entry *entry) {
-  int32_t classes_gate = classes_of(p->gate, p->n, p->ld);
-  int32_t classes_up = classes_of(p->up, p->n, p->ld);
+  int32_t classes_gate = classes_of(p->gate, p->n, p->k, p->ld);
+  int32_t classes_up = classes_of(p->up, p->n, p->k, p->ld);
   int32_t classes = classes_gate > classes_up ? classes_gate : classes_up;
   tglu_glu_general_launch *g = entry->general;
   if (g != NULL) g->w_classes = classes;
@@ -402,7 +406,7 @@ static tglu_status run_general(const tglu_context *context, const tglu__cuda_pla
   const tglu__row *row = &tglu__rows[choice->row];
   const tglu__problem *p = &plan->problem;
   tglu_glu_general_launch record = *entry->general;
-  record.x_classes = classes_of(call->x, call->tokens, call->ldx);
+  record.x_classes = classes_of(call->x, call->tokens, p->k, call->ldx);
   tglu__CUresult result =
     encode_classes(&cuda->driver, p->dtype, call->x, call->tokens, p->k, call->ldx,
                    record.x_classes, row->tile_m, record.x, record.x_shift);

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -221,10 +223,35 @@ static void test_fork_while_held(void **state) {
   tglu__pool_destroy(h.pool);
 }
 
+/* A pool that cannot have its threads is refused; the packaged library would wait for
+ * them for ever. */
+static void test_no_room(void **state) {
+  (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(NO_THREADS_AFTER_FORK)
+  print_message("SKIP: a sanitizer's shadow memory is larger than any limit\n");
+  skip();
+#else
+  pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    struct rlimit limit = {512u << 20, 512u << 20}; /* some sixty stacks of 8 MiB */
+    tglu__pool *pool = NULL;
+    if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(2);
+    tglu_status status = tglu__pool_create(1000, &pool);
+    bool refused = status == TGLU_ERR_OUT_OF_MEMORY && pool == NULL &&
+                   strstr(tglu_last_error(), "threads: a pool of 1000") != NULL;
+    if (refused) status = tglu__pool_create(3, &pool); /* and a smaller one works */
+    _exit(refused && status == TGLU_OK && every_slot_once(pool, 3) ? 0 : 1);
+  }
+  assert_int_equal(exit_code_of(child), 0);
+#endif
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_slots),
     cmocka_unit_test(test_bounds),
+    cmocka_unit_test(test_no_room),
     cmocka_unit_test(test_affinity),
     cmocka_unit_test(test_concurrent_callers),
     cmocka_unit_test(test_floating_point_mode),

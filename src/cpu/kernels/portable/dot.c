@@ -2,7 +2,7 @@
  * in eight partial sums so that any compiler can vectorise it for the baseline ISA.
  * The rows are converted to fp32 in scratch once a block.
  *
- *     unit: any number of tokens x 4 weight rows, K block 512
+ *     unit: any number of tokens x 4 weight rows, K block 1024
  */
 #include "cpu/numeric.h"
 #include "cpu/kernels/portable/portable.h"
