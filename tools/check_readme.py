@@ -36,15 +36,20 @@ def main():
                        check=True, stdout=subprocess.DEVNULL)
         (folder / "program.c").write_text(program)
         pc = next((folder / "prefix").rglob("tileglu.pc"))
-        env = {**os.environ, "PKG_CONFIG_PATH": str(pc.parent),
-               "LD_LIBRARY_PATH": str(pc.parent.parent)}
+        env = {**os.environ, "PKG_CONFIG_PATH": str(pc.parent)}
+        env.pop("LD_LIBRARY_PATH", None)
         flags = subprocess.run(["pkg-config", "--cflags", "--libs", "tileglu"], env=env,
                                check=True, capture_output=True, text=True).stdout.split()
-        # What the file was configured with is not where this copy lies.
+        libdir = subprocess.run(["pkg-config", "--variable=libdir", "tileglu"], env=env,
+                                check=True, capture_output=True, text=True).stdout.strip()
+        flags.append(f"-Wl,-rpath,{libdir}")
         subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
                         "program.c", "-o", "program", *flags], cwd=folder, env=env, check=True)
         printed = subprocess.run([str(folder / "program")], env=env, check=True,
                                  capture_output=True, text=True).stdout
+        # The installed command must find its library without help, too.
+        subprocess.run([str(folder / "prefix" / "bin" / "tileglu"), "info"], env=env, check=True,
+                       stdout=subprocess.DEVNULL)
     if printed != shown:
         sys.exit(f"error: README shows {shown!r}, the program printed {printed!r}")
     lines = len(program.strip().split("\n"))

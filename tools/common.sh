@@ -26,6 +26,12 @@ build_preset() {
   shift
   say "Building preset $preset in build/$preset"
   mkdir -p build
+  # A tree that was moved or copied takes a build folder along that names the old place.
+  if [ -f "build/$preset/CMakeCache.txt" ] &&
+    ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)" "build/$preset/CMakeCache.txt"; then
+    say "build/$preset was made for another folder: making it again"
+    rm -rf "build/$preset"
+  fi
   if ! cmake --preset "$preset" "$@" > "build/$preset.configure.log" 2>&1; then
     cat "build/$preset.configure.log" >&2
     die "configuring preset $preset failed"

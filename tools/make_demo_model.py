@@ -196,7 +196,7 @@ def main():
         print(f"The model in {folder} is there and sound.")
         print(folder)
         return
-    if folder.exists():
+    if folder.exists() or folder.is_symlink():
         print(f"The model in {folder} is damaged or of other content: making it again.")
     else:
         print(f"Making {folder}: de-quantising the MLPs of 30 layers (160 MB as bf16) ...")
@@ -210,7 +210,9 @@ def main():
         manifest = {**wanted, "tokens": tokens, "files": files}
         (work / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
         work.chmod(0o755)
-        if folder.exists():
+        if folder.is_symlink() or folder.is_file():
+            folder.unlink()
+        elif folder.exists():
             shutil.rmtree(folder)
         try:
             work.rename(folder)

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 requirements=$1
 what=$2
 stamp=.venv/installed-$(basename "$requirements" .txt)-$(cksum < "$requirements" | tr ' ' '-')
-[ -e "$stamp" ] && exit 0
+[ -e "$stamp" ] && .venv/bin/python -c '' 2> /dev/null && exit 0
 
 if ! .venv/bin/python -c '' 2> /dev/null; then
   say "Making a private Python environment in .venv"

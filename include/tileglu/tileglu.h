@@ -223,7 +223,8 @@ typedef struct tglu_context_options {
   const char *cpu_isa;      /* "portable" "avx2" "avx512" "amx": use no more
                                than this; NULL: best that CPU and OS enable.
                                One that this CPU or build lacks is refused       */
-  const char *tune_cache;   /* path of the tuning cache; NULL: the default place;
+  const char *tune_cache;   /* path of the tuning cache (no tuner reads or writes it
+                               yet); NULL: the default place;
                                "": none                                          */
   const char *cuda_library; /* driver library to open; NULL: "libcuda.so.1"      */
   tglu_log_fn log;          /* NULL: silent                                      */
@@ -334,7 +335,8 @@ TGLU_API void tglu_run_args_init(tglu_run_args *args);
 /* Runs the GLU.  CPU: returns when the result is in `out`.  CUDA: enqueues one
  * launch on args->stream and returns.  No allocation, environment, text (unless
  * it fails), host-device copy or synchronisation.  Refused with
- * TGLU_ERR_OVERLAP: out overlapping x, a weight, a bias, the workspace, or the
+ * TGLU_ERR_OVERLAP (exactly where strides are equal; where they differ, as soon as the
+ * ranges from first to last element meet): out overlapping x, a weight, a bias, the workspace, or the
  * residual (unless equal), and the workspace overlapping any of them.  Bytes between
  * the rows of out (ldo > columns) are left as they are. */
 TGLU_API tglu_status tglu_glu_run(const tglu_glu *glu, const tglu_run_args *args);
