@@ -44,7 +44,8 @@ typedef struct bench_sink {
 } bench_sink;
 
 int sink_open(bench_sink *sink, const bench_args *args); /* an exit code */
-void sink_add(bench_sink *sink, const bench_line *line);
+/* An exit code: with CSV, whether the line has reached its file. */
+int sink_add(bench_sink *sink, const bench_line *line);
 /* Prints what is due at the end; code is the exit code so far. */
 int sink_close(bench_sink *sink, int code);
 

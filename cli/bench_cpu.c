@@ -316,7 +316,7 @@ static double round_ratio(const point *p, const contender *a, const contender *b
   return median;
 }
 
-static void report(point *p, bench_sink *sink) {
+static int report(point *p, bench_sink *sink) {
   const tglu_glu_desc *d = &p->weights[0].desc.glu;
   const contender *unfused = &p->list[p->count - 2], *read = &p->list[p->count - 1];
   bench_line lines[CONTENDERS];
@@ -337,8 +337,10 @@ static void report(point *p, bench_sink *sink) {
     lines[i].gflops =
       c->kind == READ ? NAN : 1e-9 * op_flops(p->spec.op, d, p->spec.tokens) / median;
     lines[i].weight_gbs = 1e-9 * op_weight_bytes(p->spec.op, d) / median;
-    sink_add(sink, &lines[i]);
+    int code = sink_add(sink, &lines[i]);
+    if (code != CLI_OK) return code;
   }
+  return CLI_OK;
 }
 
 static int measure(point *p, bench_sink *sink, rng *random, progress *bar, int64_t done) {
@@ -353,7 +355,7 @@ static int measure(point *p, bench_sink *sink, rng *random, progress *bar, int64
   if (code == CLI_OK) code = check_contenders(p);
   if (code == CLI_OK) code = warm_up(p);
   if (code == CLI_OK) code = time_rounds(p, random, bar, done);
-  if (code == CLI_OK) report(p, sink);
+  if (code == CLI_OK) code = report(p, sink);
   for (int i = 0; i < p->count; i++) free_contender(p, &p->list[i]);
   for (int64_t i = 0; p->weights && i < p->copies; i++) weights_free(&p->weights[i]);
   mem_free(p->weights);

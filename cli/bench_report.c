@@ -14,6 +14,12 @@ static const char *const heads[] = {"<model", "m", "n", "k", "<type", "<what", "
                                     "us", "spread", "/unfused", "GFLOP/s", "GB/s",
                                     "of read", "rel L2", NULL};
 
+/* What is written so far is in the file: an exit code, with a message if it is not. */
+static int csv_written(const bench_sink *sink) {
+  if (fflush(sink->csv) == 0 && !ferror(sink->csv)) return CLI_OK;
+  return cli_error(CLI_RUNTIME, "--csv: %s: write failed", sink->args->csv);
+}
+
 int sink_open(bench_sink *sink, const bench_args *args) {
   memset(sink, 0, sizeof *sink);
   sink->args = args;
@@ -24,6 +30,10 @@ int sink_open(bench_sink *sink, const bench_args *args) {
     sink->csv = strcmp(args->csv, "-") == 0 ? stdout : fopen(args->csv, "w");
     if (!sink->csv) return cli_error(CLI_INPUT, "--csv: %s cannot be written", args->csv);
     fputs(csv_head, sink->csv);
+    if (csv_written(sink) != CLI_OK) {
+      if (sink->csv != stdout) fclose(sink->csv);
+      return CLI_RUNTIME;
+    }
   }
   sink->lines = json_array();
   sink->table = table_new(heads);
@@ -60,7 +70,6 @@ static void add_csv(bench_sink *sink, const bench_line *l) {
   csv_real(csv, "%.4e", l->rel_l2);
   fprintf(csv, "%lld,%lld,%llu\n", (long long)l->rounds, (long long)l->copies,
           (unsigned long long)sink->args->place.seed);
-  fflush(csv);
 }
 
 static void add_json(bench_sink *sink, const bench_line *l) {
@@ -113,10 +122,11 @@ static void add_row(bench_sink *sink, const bench_line *l) {
   real_cell(t, "%.1e", l->rel_l2);
 }
 
-void sink_add(bench_sink *sink, const bench_line *line) {
+int sink_add(bench_sink *sink, const bench_line *line) {
   if (sink->csv) add_csv(sink, line);
   add_json(sink, line);
   add_row(sink, line);
+  return sink->csv ? csv_written(sink) : CLI_OK;
 }
 
 static int print_json(bench_sink *sink) {

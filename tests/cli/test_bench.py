@@ -2,11 +2,21 @@
 
 import csv
 import io
+import resource
+import signal
+import subprocess
 
-from support import Case, INPUT, USAGE
+import support
+from support import Case, INPUT, RUNTIME, USAGE
 
 QUICK = ["--rounds", "3", "--slice", "0.001", "--warm-up", "0.001", "--cache-mib", "0.01"]
 SHAPE = ["--hidden", "64", "--intermediate", "96"]
+
+
+def small_files(limit):
+    """In the child: a file cannot grow beyond so many bytes."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
 
 class Bench(Case):
@@ -90,6 +100,25 @@ class Bench(Case):
     def test_csv_refused(self):
         self.refused(INPUT, ["--csv", "no/such"], "bench", *SHAPE, *QUICK, "--csv",
                      "no/such/out.csv")
+
+    def test_csv_on_a_full_disk(self):
+        """It must not look as if the lines were kept."""
+        for more in [[], ["--json"]]:
+            self.refused(RUNTIME, ["--csv", "/dev/full", "write"], "bench", *SHAPE, *QUICK,
+                         "--csv", "/dev/full", *more)
+
+    def test_csv_when_the_disk_fills_up(self):
+        """The header still fits under the limit on the size of a file, the lines do not."""
+        path = self.folder / "out.csv"
+        limit = 400
+        done = subprocess.run(
+            [support.BINARY, "bench", *SHAPE, *QUICK, "--tokens", "1,2", "--csv", path],
+            capture_output=True, text=True, timeout=60, env=support.environment(),
+            preexec_fn=lambda: small_files(limit))
+        self.assertEqual(done.returncode, RUNTIME, done.stderr)
+        self.assertIn("out.csv: write failed", done.stderr)
+        self.assertEqual(done.stderr.count("write failed"), 1)
+        self.assertLessEqual(path.stat().st_size, limit)
 
     def test_list(self):
         out, _ = self.tileglu("bench", "--list")
