@@ -1,6 +1,7 @@
 /* tglu_model: open, tensors, layers, config values. */
 #include "model_internal.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,10 +26,22 @@ void tglu_model_mlp_init(tglu_model_mlp *mlp)
 }
 
 /* ---- opening ---- */
-static bool exists(const char *path)
+/* A link that leads nowhere (a pruned cache) counts as a file that cannot be opened,
+ * not as an absent one: something else must not be used in its place. */
+static tglu_status find_file(const char *path, bool *found)
 {
   struct stat info;
-  return stat(path, &info) == 0;
+  *found = lstat(path, &info) == 0;
+  if (!*found && errno != ENOENT && errno != ENOTDIR) {
+    char buffer[128];
+    return tglu__fail(TGLU_ERR_IO, "%s: cannot look for it: %s", tglu__show_path(path).text,
+                      strerror_r(errno, buffer, sizeof buffer));
+  }
+  if (*found && S_ISLNK(info.st_mode) && stat(path, &info) != 0) {
+    return tglu__fail(TGLU_ERR_IO, "%s: broken link: the file that it leads to cannot be"
+                      " reached", tglu__show_path(path).text);
+  }
+  return TGLU_OK;
 }
 
 static bool ends_with(const char *text, const char *end)
@@ -50,14 +63,15 @@ static tglu_status open_folder(const char *folder, tglu_model *model)
 {
   char *index = tglu__path_join(folder, "model.safetensors.index.json");
   char *single = tglu__path_join(folder, "model.safetensors");
-  tglu_status status;
-  if (!index || !single) {
-    status = tglu__no_memory(folder);
-  } else if (exists(index)) {
+  bool has_index = false, has_single = false;
+  tglu_status status = index && single ? find_file(index, &has_index)
+                                       : tglu__no_memory(folder);
+  if (status == TGLU_OK && !has_index) status = find_file(single, &has_single);
+  if (status == TGLU_OK && has_index) {
     status = tglu__index_open(index, model);
-  } else if (exists(single)) {
+  } else if (status == TGLU_OK && has_single) {
     status = open_single(single, model);
-  } else {
+  } else if (status == TGLU_OK) {
     status = tglu__fail(TGLU_ERR_NOT_FOUND, "%s: the folder has neither model.safetensors"
                         " nor model.safetensors.index.json", tglu__show_path(folder).text);
   }
@@ -85,9 +99,9 @@ static tglu_status find_config(const char *path, bool is_folder, const char *giv
   if (given) return open_config(given, model);
   char *folder = is_folder ? strdup(path) : tglu__path_folder(path);
   char *config = folder ? tglu__path_join(folder, "config.json") : NULL;
-  tglu_status status = TGLU_OK;
-  if (!config) status = tglu__no_memory(path);
-  else if (exists(config)) status = open_config(config, model);
+  bool found = false;
+  tglu_status status = config ? find_file(config, &found) : tglu__no_memory(path);
+  if (status == TGLU_OK && found) status = open_config(config, model);
   free(folder);
   free(config);
   return status;

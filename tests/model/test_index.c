@@ -101,6 +101,31 @@ static void stray_file(void **state)
   }
 }
 
+/* A link that leads nowhere is no absent file: nothing is used in its place. */
+static void broken_links(void **state)
+{
+  static const char *const names[] = {INDEX, "config.json", "model.safetensors"};
+  for (size_t i = 0; i < COUNT(names); i++) {
+    for (int loop = 0; loop < 2; loop++) {
+      assert_int_equal(folder_clean(state), 0);
+      st_file s;
+      st_begin(&s);
+      st_add(&s, G, "F32", "[2,2]", gate, 4);
+      st_write(&s, in_folder(state, "model.safetensors"));
+      tglu_model_close(open_ok(*state, NULL));
+      const char *path = in_folder(state, names[i]);
+      unlink(path);
+      assert_int_equal(symlink(loop ? names[i] : "../blobs/pruned", path), 0);
+      expect_open_fails(*state, NULL, TGLU_ERR_IO, path, "broken link", NULL);
+    }
+  }
+  assert_int_equal(folder_clean(state), 0);
+  write_shards(state, 1);
+  write_text(in_folder(state, "index.txt"), MAP(TWO));
+  assert_int_equal(symlink("index.txt", in_folder(state, INDEX)), 0);
+  tglu_model_close(open_ok(*state, NULL));
+}
+
 static const struct { const char *text, *message; } bad_indexes[] = {
   {"", "not valid JSON"},
   {"not json", "not valid JSON"},
@@ -190,8 +215,8 @@ int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup(f, folder_clean)
   const struct CMUnitTest tests[] = {
-    TEST(good), TEST(broken), TEST(stray_file), TEST(bad_index), TEST(large_total_size),
-    TEST(shard_cut_after_open),
+    TEST(good), TEST(broken), TEST(stray_file), TEST(broken_links), TEST(bad_index),
+    TEST(large_total_size), TEST(shard_cut_after_open),
   };
   return cmocka_run_group_tests_name("index", tests, folder_setup, folder_teardown);
 }
