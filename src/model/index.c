@@ -9,7 +9,9 @@
 typedef struct parser {
   const char *file;
   tglu__index *index;
-  bool map_seen, metadata_seen;
+  tglu__pair *keys; /* of the index itself, without values */
+  size_t key_count, key_capacity;
+  bool map_seen;
 } parser;
 
 /* A shard is a plain file name in the index's own folder. */
@@ -61,42 +63,56 @@ static tglu_status ignored_member(const parser *p, tglu__span value)
   return status;
 }
 
+static tglu_status duplicate_key(const parser *p, const char *key, const char *where)
+{
+  return tglu__fail(TGLU_ERR_FORMAT, "%s: duplicate key %s in %s",
+                    tglu__show_path(p->file).text, tglu__show(key).text, where);
+}
+
+/* The map is refused at its second sight, any other key once all are known. */
 static tglu_status index_member(void *user, const char *key, tglu__span value)
 {
   parser *p = user;
-  bool is_map = strcmp(key, "weight_map") == 0;
-  bool *seen = is_map ? &p->map_seen : &p->metadata_seen;
-  if (is_map || strcmp(key, "metadata") == 0) {
-    if (*seen) {
-      return tglu__fail(TGLU_ERR_FORMAT, "%s: duplicate key %s in the index",
-                        tglu__show_path(p->file).text, key);
-    }
-    *seen = true;
+  if (strcmp(key, "weight_map") == 0) {
+    if (p->map_seen) return duplicate_key(p, key, "the index");
+    p->map_seen = true;
+    return tglu__json_members(p->file, "weight_map", value, 1, map_member, p);
   }
-  if (!is_map) return ignored_member(p, value);
-  return tglu__json_members(p->file, "weight_map", value, 1, map_member, p);
+  if (p->key_count == TGLU__IGNORED_MAX_COUNT) {
+    return tglu__fail(TGLU_ERR_FORMAT, "%s: more than %d members beside weight_map",
+                      tglu__show_path(p->file).text, TGLU__IGNORED_MAX_COUNT);
+  }
+  if (!tglu__pairs_add(&p->keys, &p->key_count, &p->key_capacity, key, "")) {
+    return tglu__no_memory(p->file);
+  }
+  return ignored_member(p, value);
+}
+
+/* Sorts the pairs and refuses a key that is there twice. */
+static tglu_status sort_keys(const parser *p, tglu__pair *pairs, size_t count,
+                             const char *where)
+{
+  if (count > 0) qsort(pairs, count, sizeof *pairs, tglu__pair_by_key);
+  for (size_t i = 1; i < count; i++) {
+    if (strcmp(pairs[i - 1].key, pairs[i].key) == 0) {
+      return duplicate_key(p, pairs[i].key, where);
+    }
+  }
+  return TGLU_OK;
 }
 
 static tglu_status check_map(const parser *p)
 {
   tglu__index *index = p->index;
-  const char *path = p->file;
   if (!p->map_seen) {
     return tglu__fail(TGLU_ERR_FORMAT, "%s: weight_map is missing: this is no index of"
-                      " safetensors shards", tglu__show_path(path).text);
+                      " safetensors shards", tglu__show_path(p->file).text);
   }
   if (index->count == 0) {
     return tglu__fail(TGLU_ERR_FORMAT, "%s: weight_map is empty: it names no tensor and no"
-                      " shard", tglu__show_path(path).text);
+                      " shard", tglu__show_path(p->file).text);
   }
-  qsort(index->map, index->count, sizeof *index->map, tglu__pair_by_key);
-  for (size_t i = 1; i < index->count; i++) {
-    if (strcmp(index->map[i - 1].key, index->map[i].key) == 0) {
-      return tglu__fail(TGLU_ERR_FORMAT, "%s: duplicate key %s in weight_map",
-                        tglu__show_path(path).text, tglu__show(index->map[i].key).text);
-    }
-  }
-  return TGLU_OK;
+  return sort_keys(p, index->map, index->count, "weight_map");
 }
 
 tglu_status tglu__index_parse(const char *file, tglu__span text, tglu__index *out)
@@ -105,7 +121,9 @@ tglu_status tglu__index_parse(const char *file, tglu__span text, tglu__index *ou
   parser p = {.file = file, .index = out};
   tglu_status status = tglu__json_members(file, "the index", text, TGLU__CONFIG_MAX_DEPTH,
                                           index_member, &p);
+  if (status == TGLU_OK) status = sort_keys(&p, p.keys, p.key_count, "the index");
   if (status == TGLU_OK) status = check_map(&p);
+  tglu__pairs_free(p.keys, p.key_count);
   if (status != TGLU_OK) tglu__index_free(out);
   return status;
 }

@@ -21,6 +21,7 @@
 enum {
   TGLU__ENTRY_MAX_BYTES = 64 * 1024,        /* JSON text of one tensor's entry    */
   TGLU__IGNORED_MAX_BYTES = 1024 * 1024,    /* an index member that is not used   */
+  TGLU__IGNORED_MAX_COUNT = 4096,           /* such members of one index          */
   TGLU__CONFIG_MAX_BYTES = 4 * 1024 * 1024,
   TGLU__INDEX_MAX_BYTES = 100 * 1000 * 1000,
   TGLU__CONFIG_MAX_DEPTH = 64,

@@ -150,6 +150,9 @@ static const struct { const char *text, *message; } bad_indexes[] = {
   {"{\"weight_map\":{\"a\":\"" ONE "\"},\"weight_map\":{}}", "duplicate key weight_map"},
   {"{\"metadata\":{},\"metadata\":{},\"weight_map\":{\"a\":\"" ONE "\"}}",
    "duplicate key metadata"},
+  {"{\"x\":1,\"x\":2,\"weight_map\":{\"a\":\"" ONE "\"}}", "duplicate key x"},
+  {"{\"x\":1,\"weight_map\":{\"a\":\"" ONE "\"},\"y\":{},\"\\u0078\":null}",
+   "duplicate key x"},
   {"{\"metadata\":{\"a\":NaN},\"weight_map\":{\"a\":\"" ONE "\"}}", "not valid JSON"},
   {"{\"metadata\":{\"a\":1,\"a\":2},\"weight_map\":{\"a\":\"" ONE "\"}}", "duplicate key a"},
   {"{\"weight_map\":{\"a\":\"" ONE "\"}} x", "follows"},
@@ -180,6 +183,24 @@ static void bad_index(void **state)
   write_text(in_folder(state, "config.json"), "{\"hidden_size\":2}");
   expect_open_fails(in_folder(state, "config.json"), NULL, TGLU_ERR_FORMAT,
                     "weight_map is missing", NULL);
+}
+
+/* As many other members as may be, and one more. */
+static void many_members(void **state)
+{
+  enum { LIMIT = 4096 };
+  static char text[LIMIT * 16];
+  write_shards(state, 1);
+  for (int count = LIMIT; count <= LIMIT + 1; count++) {
+    int at = snprintf(text, sizeof text, "{\"weight_map\":{\"" G "\":\"" ONE "\"}");
+    for (int i = 0; i < count; i++) {
+      at += snprintf(text + at, sizeof text - (size_t)at, ",\"k%d\":%d", i, i);
+    }
+    snprintf(text + at, sizeof text - (size_t)at, "}");
+    write_text(in_folder(state, INDEX), text);
+    if (count == LIMIT) tglu_model_close(open_ok(*state, NULL));
+    else expect_open_fails(*state, NULL, TGLU_ERR_FORMAT, "4096", "weight_map", NULL);
+  }
 }
 
 /* Numbers beyond any integer are fine where they are not used. */
@@ -216,7 +237,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup(f, folder_clean)
   const struct CMUnitTest tests[] = {
     TEST(good), TEST(broken), TEST(stray_file), TEST(broken_links), TEST(bad_index),
-    TEST(large_total_size), TEST(shard_cut_after_open),
+    TEST(many_members), TEST(large_total_size), TEST(shard_cut_after_open),
   };
   return cmocka_run_group_tests_name("index", tests, folder_setup, folder_teardown);
 }
