@@ -40,9 +40,15 @@ int sink_open(bench_sink *sink, const bench_args *args) {
   return CLI_OK;
 }
 
-/* Text between commas: quoted where it holds one. */
+/* A field of text and the comma after it, quoted where RFC 4180 asks for it. */
 static void csv_text(FILE *csv, const char *text) {
-  fprintf(csv, strpbrk(text, ",\"") ? "\"%s\"," : "%s,", text);
+  const int quoted = strpbrk(text, ",\"\r\n") != NULL;
+  if (quoted) fputc('"', csv);
+  for (; *text; text++) {
+    if (*text == '"') fputc('"', csv);
+    fputc(*text, csv);
+  }
+  fputs(quoted ? "\"," : ",", csv);
 }
 
 static void csv_real(FILE *csv, const char *format, double value) {

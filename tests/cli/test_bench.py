@@ -101,6 +101,16 @@ class Bench(Case):
         self.refused(INPUT, ["--csv", "no/such"], "bench", *SHAPE, *QUICK, "--csv",
                      "no/such/out.csv")
 
+    def test_csv_quotes_text(self):
+        for text in ["plain", "a,b", 'say "hi"', '"', "two\nlines", "cr\rlf\r\n", '",\n"', ""]:
+            path = self.folder / "out.csv"
+            self.tileglu("bench", *SHAPE, *QUICK, "--rounds", "1", "--csv", path, "--commit",
+                         text)
+            with open(path, newline="") as file:
+                lines = list(csv.DictReader(file, strict=True))
+            self.assertEqual([line["commit"] for line in lines], [text] * 3)
+            self.assertEqual([line["m"] for line in lines], ["16"] * 3)
+
     def test_csv_on_a_full_disk(self):
         """It must not look as if the lines were kept."""
         for more in [[], ["--json"]]:
