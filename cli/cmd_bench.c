@@ -7,6 +7,7 @@
 #include "build_commit.h"
 #include "cli.h"
 #include "cuda_bench/bench_cuda.h"
+#include "json_out.h"
 
 enum { OPTION_DEVICE = OPTION_OWN, OPTION_ROWS, OPTION_ROUNDS, OPTION_SLICE, OPTION_WARM_UP,
        OPTION_CACHE, OPTION_CSV, OPTION_COMMIT, OPTION_LIST };
@@ -151,9 +152,7 @@ static int print_models(int json) {
   if (json) {
     json_t *document = json_object();
     json_object_set(document, "models", list);
-    if (json_dumpf(document, stdout, JSON_INDENT(2)) != 0) code = CLI_RUNTIME;
-    putchar('\n');
-    json_decref(document);
+    code = jo_print(document);
   } else {
     table_print(t, stdout);
   }

@@ -15,7 +15,8 @@ SHAPE = ["--hidden", "8", "--intermediate", "8"]
 class Output(Case):
     def test_full_device(self):
         commands = [["info"], ["info", "--json"], ["verify", *SHAPE],
-                    ["explain", *SHAPE, "--json"], ["bench", "--list"]]
+                    ["explain", *SHAPE, "--json"], ["bench", "--list"],
+                    ["bench", "--list", "--json"]]
         for command in commands:
             with open("/dev/full", "w") as full:
                 done = subprocess.run([support.BINARY, *command], stdout=full, text=True,
