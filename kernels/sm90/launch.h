@@ -74,9 +74,9 @@ typedef struct tglu_glu_launch {
  *   gate[s]      dims {K + gate_shift[s], ceil((N - s) / w_classes)}, box {72, tile_n/C}
  *   up[s]        likewise with up_shift
  * C is 1, 2, 4 or 8, and larger than the stride asks for where rows that begin off 16
- * bytes would reach beyond it: dim 0 is no longer than the stride.  A class without rows takes any valid map: its rows lie
- * beyond M or N and are never stored.  base.x, gate, up, out are not read; base.flags
- * has TGLU_LAUNCH_DIRECT_STORE. */
+ * bytes would reach beyond it: dim 0 is no longer than the stride.  A class without rows
+ * takes any valid map: its rows lie beyond M or N and are never stored.  base.x, gate, up,
+ * out are not read; base.flags has TGLU_LAUNCH_DIRECT_STORE. */
 typedef struct tglu_glu_general_launch {
   tglu_glu_launch base;
   tglu_tensor_map x[8], gate[8], up[8];

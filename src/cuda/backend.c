@@ -98,7 +98,7 @@ size_t tglu__cuda_explain(const tglu_context *context, const void *planned,
   const tglu__cuda_plan *plan = planned;
   const tglu__problem *problem = &plan->problem;
   text to = {buffer, bytes, 0};
-  tglu__call_facts facts = tglu__cuda_call_facts(call);
+  tglu__call_facts facts = tglu__cuda_call_facts(context, call);
   int32_t index = tglu__cuda_select(plan, &facts);
   if (index < 0) {
     char before[1024]; /* explain succeeds, so it leaves the last message alone */

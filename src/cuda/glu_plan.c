@@ -259,11 +259,12 @@ void tglu__cuda_plan_destroy(tglu_context *context, void *plan) {
 
 /* ---- which row ---- */
 
-tglu__call_facts tglu__cuda_call_facts(const tglu__call *call) {
+tglu__call_facts tglu__cuda_call_facts(const tglu_context *context, const tglu__call *call) {
+  int64_t rows = context->options.batch_invariant && call->tokens == 1 ? 2 : call->tokens;
   return (tglu__call_facts){
     .tokens = call->tokens,
-    .x_aligned = tglu__matrix_aligned(call->x, call->tokens, call->ldx),
-    .x_reachable = tglu__matrix_reachable(call->tokens, call->ldx)};
+    .x_aligned = tglu__matrix_aligned(call->x, rows, call->ldx),
+    .x_reachable = tglu__matrix_reachable(rows, call->ldx)};
 }
 
 int32_t tglu__cuda_select(const tglu__cuda_plan *plan, const tglu__call_facts *facts) {
@@ -430,7 +431,7 @@ tglu_status tglu__cuda_run(const tglu_context *context, const void *planned,
     if (status == TGLU_OK) status = tglu__cuda_check_memory(cuda, "out", call->out);
     if (status != TGLU_OK) return status;
   }
-  tglu__call_facts facts = tglu__cuda_call_facts(call);
+  tglu__call_facts facts = tglu__cuda_call_facts(context, call);
   int32_t row = tglu__cuda_select(plan, &facts);
   if (row < 0) return tglu__cuda_refuse(cuda, p, &facts);
   tglu__choice choice;

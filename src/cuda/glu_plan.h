@@ -27,7 +27,9 @@ tglu_status tglu__cuda_plan_create(tglu_context *context, const tglu__problem *p
 void tglu__cuda_plan_destroy(tglu_context *context, void *plan);
 
 /* What a call needs of a row. */
-tglu__call_facts tglu__cuda_call_facts(const tglu__call *call);
+/* Under batch_invariant the stride of x counts for one token as well, so that it takes the
+ * row that more of them would. */
+tglu__call_facts tglu__cuda_call_facts(const tglu_context *context, const tglu__call *call);
 /* Row of a call, -1 if none serves it. */
 int32_t tglu__cuda_select(const tglu__cuda_plan *plan, const tglu__call_facts *facts);
 /* Sets the message for a call or problem that no row serves. */

@@ -433,8 +433,38 @@ static void explain_and_plan(void **unused) {
   tglu_context_destroy(context);
 }
 
+/* H32: one row for every number of tokens, aligned x or not, one token included. */
+static void batch_invariant_takes_one_row(void **unused) {
+  (void)unused;
+  if (!kernels_built()) skip();
+  fake_begin();
+  tglu_context_options o;
+  tglu_context_options_init(&o);
+  o.backend = TGLU_BACKEND_CUDA;
+  o.cuda_library = FAKE_CUDA;
+  o.batch_invariant = 1;
+  tglu_context *context = NULL;
+  assert_int_equal(tglu_context_create(&o, &context), TGLU_OK);
+  for (int extra = 0; extra < 2; ++extra) {
+    char first[128] = "";
+    for (int64_t m = 1; m <= 70000; m = m * 3 + (m == 1)) {
+      shape s = {.m = m, .n = 2048, .k = 2048, .layout = 1, .ldx_extra = extra};
+      tglu_glu_desc d;
+      tglu_glu *glu = make(context, &s, TGLU_DTYPE_BF16, &d);
+      fake->launch_total = 0;
+      assert_int_equal(run_shape(glu, &s), TGLU_OK);
+      if (first[0] == '\0') snprintf(first, sizeof first, "%s", fake->launches[0].kernel);
+      assert_string_equal(fake->launches[0].kernel, first);
+      tglu_glu_destroy(glu);
+    }
+  }
+  tglu_context_destroy(context);
+  fake_expect_balance();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(batch_invariant_takes_one_row),
     cmocka_unit_test(every_shape),
     cmocka_unit_test(short_strides), cmocka_unit_test(every_row_forced),
     cmocka_unit_test(sm_limits), cmocka_unit_test(explain_and_plan),
