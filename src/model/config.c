@@ -203,13 +203,34 @@ static tglu_status check_other_keys(const tglu__config *config, int won,
   return TGLU_OK;
 }
 
+static bool says_gemma(const json_t *value)
+{
+  const char *name = json_string_value(value);
+  return name && strcasestr(name, "gemma");
+}
+
+/* Whether the model type or an architecture, of the model or its text part, is a
+ * Gemma's: also recurrent_gemma, T5GemmaForConditionalGeneration, ... */
+static bool is_gemma(const tglu__config *config)
+{
+  const json_t *levels[] = {config->root, config->text};
+  for (int i = 0; i < 2; i++) {
+    if (says_gemma(json_object_get(levels[i], "model_type"))) return true;
+    const json_t *names = json_object_get(levels[i], "architectures");
+    size_t at;
+    json_t *name;
+    json_array_foreach(names, at, name) {
+      if (says_gemma(name)) return true;
+    }
+  }
+  return false;
+}
+
 /* Gemma was trained with the tanh form; configs that say hidden_act "gelu" alone are
  * known to mean it and are known to be read as the erf form. */
 static tglu_status check_gemma(const tglu__config *config, int won, const char *name)
 {
-  if (won == 0 || !is_model(config, "gemma", 5) || strcmp(name, "gelu") != 0) {
-    return TGLU_OK;
-  }
+  if (won == 0 || strcmp(name, "gelu") != 0 || !is_gemma(config)) return TGLU_OK;
   return tglu__fail(TGLU_ERR_UNSUPPORTED, "%s: %s 'gelu' without hidden_activation is"
                     " ambiguous in a Gemma model (tanh or erf form): name the activation"
                     " as an option", tglu__show_path(config->path).text,
