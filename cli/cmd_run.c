@@ -147,10 +147,11 @@ static char legend_letter(legend *g, const layer_run *l) {
 
 static const char *const heads[] = {"layer", "hidden", "interm.", "<type", "<activation",
                                     "<rows", "fused us", "GFLOP/s", "unfused us", "speed-up",
-                                    "rel L2", ">1 % (%)", "<result", NULL};
+                                    "rel L2", ">1 % (%)", "NaN", "<result", NULL};
 
 static void error_cells(table *t, int checked, const comparison *c, double rel_l2, int pass) {
   if (!checked) {
+    table_cell(t, "-");
     table_cell(t, "-");
     table_cell(t, "-");
     table_cell(t, "not checked");
@@ -158,6 +159,7 @@ static void error_cells(table *t, int checked, const comparison *c, double rel_l
   }
   table_cell(t, "%.2e", rel_l2);
   table_cell(t, "%.3f", 100 * compare_share(c->over_1pct, c->elements));
+  table_cell(t, "%" PRId64, c->nan_both + c->nan_wrong);
   table_cell(t, "%s", pass ? "ok" : "FAIL");
 }
 

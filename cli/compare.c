@@ -158,7 +158,10 @@ int compare_passes(const comparison *c, char *why, size_t why_bytes) {
   } else if (c->over_allowed) {
     snprintf(why, why_bytes, "%" PRId64 " elements are further off than the rounding "
              "contract allows", c->over_allowed);
-  } else if (c->finite && !(rel_l2 <= limit)) {
+  } else if (c->finite == 0) {
+    snprintf(why, why_bytes, "nothing compared: of %" PRId64 " elements none is finite",
+             c->elements);
+  } else if (!(rel_l2 <= limit)) {
     snprintf(why, why_bytes, "relative L2 error %.3g is above %.3g", rel_l2, limit);
   } else {
     if (why_bytes) why[0] = 0;

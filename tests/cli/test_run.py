@@ -1,6 +1,8 @@
 """tileglu run on small model files that the test writes."""
 
-from support import Case, MISMATCH, write_model, write_one
+import math
+
+from support import Case, MISMATCH, write_model, write_one, write_safetensors
 
 
 class Run(Case):
@@ -87,10 +89,39 @@ class Run(Case):
         d = self.json("run", folder, "--input", x, "--repeat", 1, code=MISMATCH)
         self.assertEqual(d["total"]["failed"], 1)
 
+    def nan_column(self, out):
+        """Of the table's layers and of its total, and the results beside."""
+        rows = [line.split() for line in out.splitlines() if line.endswith(("ok", "FAIL"))]
+        return [(int(row[-2]), row[-1]) for row in rows]
+
     def test_nan_weights(self):
-        folder, x = write_one(self.folder, [[float("nan")]], [[1]], [[1]], [1])
-        d = self.json("run", folder, "--input", x, "--repeat", 1)
-        self.assertEqual(d["layers"][0]["error"]["nan_both"], 1)
+        """One of two columns is NaN: the other is compared, and the NaN are counted."""
+        folder, x = write_one(self.folder, [[1, 0]], [[0, 1]], [[math.nan], [1]], [3, 5])
+        error = self.json("run", folder, "--input", x, "--repeat", 1)["layers"][0]["error"]
+        self.assertEqual((error["nan_both"], error["finite"], error["pass"]), (1, 1, True))
+        out, _ = self.tileglu("run", folder, "--input", x, "--repeat", 1)
+        self.assertEqual(self.nan_column(out), [(1, "ok")] * 2)
+
+    def test_nothing_finite_gives_status_1(self):
+        """All NaN, or all infinite: on both sides the same, but nothing was compared."""
+        model = write_model(self.folder / "m", layers=2, hidden=8, intermediate=12)
+        states = write_safetensors(self.folder / "nan.st", {"x": ([3, 8], [math.nan] * 24)})
+        run = ["run", model, "--input", states, "--repeat", 1]
+        out, err = self.tileglu(*run, code=MISMATCH)
+        self.assertEqual(self.nan_column(out), [(24, "FAIL"), (24, "FAIL"), (48, "FAIL")])
+        for layer in range(2):
+            self.assertIn(f"layer {layer}: nothing compared", err)
+        d = self.json(*run, code=MISMATCH)
+        self.assertEqual(d["total"]["failed"], 2)
+        for layer in d["layers"]:
+            error = layer["error"]
+            self.assertEqual((error["pass"], error["finite"], error["nan_both"]),
+                             (False, 0, 24))
+            self.assertIn("nothing compared", error["why"])
+        folder, x = write_one(self.folder / "one", [[1]], [[1]], [[math.inf]], [1])
+        error = self.json("run", folder, "--input", x, "--repeat", 1,
+                          code=MISMATCH)["layers"][0]["error"]
+        self.assertEqual((error["pass"], error["inf_both"]), (False, 1))
 
     def test_row_and_threads(self):
         model = write_model(self.folder / "m", layers=1)
