@@ -22,10 +22,13 @@ int parse_real(const char *text, double *value) {
 }
 
 /* ---- where ---- */
+enum { MOST_THREADS = 1024 }; /* the library's limit */
+
 static const struct argp_option place_options[] = {
   {NULL, 0, NULL, 0, "Where to run:", 1},
   {"backend", OPTION_BACKEND, "NAME", 0, "auto (default), cpu or cuda", 1},
-  {"threads", OPTION_THREADS, "N", 0, "CPU threads; 0 (default): one per usable CPU", 1},
+  {"threads", OPTION_THREADS, "N", 0,
+   "CPU threads, at most 1024; 0 (default): one per usable CPU", 1},
   {"row", OPTION_ROW, "NAME", 0, "force this kernel row (\"tileglu info\" lists them)", 1},
   {"cpu-isa", OPTION_CPU_ISA, "LEVEL", 0,
    "use no more than portable, avx2, avx512 or amx", 1},
@@ -47,8 +50,8 @@ static error_t parse_place(int key, char *text, struct argp_state *state) {
     }
     return 0;
   case OPTION_THREADS:
-    if (!parse_int(text, 0, 4096, &number)) {
-      argp_error(state, "--threads: \"%s\" is not a number from 0 to 4096", text);
+    if (!parse_int(text, 0, MOST_THREADS, &number)) {
+      argp_error(state, "--threads: \"%s\" is not a number from 0 to %d", text, MOST_THREADS);
     }
     args->options.threads = (int32_t)number;
     return 0;

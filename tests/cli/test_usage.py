@@ -26,7 +26,8 @@ class Help(Case):
             self.assertEqual(err, "")
             flat = " ".join(out.split())
             for word in pieces[command] + [f"Usage: tileglu {command}", "Exit status: 0",
-                                           "--backend", "--json", "--threads"]:
+                                           "--backend", "--json", "--threads",
+                                           "at most 1024"]:
                 self.assertIn(word, flat, command)
             self.assertNotIn("inject", out)
 
@@ -71,6 +72,8 @@ class Usage(Case):
             (["verify", *shape, "--tokens", "-1"], "--tokens"),
             (["verify", *shape, "--threads", "-1"], "--threads"),
             (["verify", *shape, "--threads", "two"], "--threads"),
+            (["verify", *shape, "--threads", "1025"], "--threads: \"1025\" is not a number"),
+            (["verify", *shape, "--threads", "1025"], "from 0 to 1024"),
             (["verify", *shape, "--seed", "x"], "--seed"),
             (["verify", *shape, "--pad", "-1"], "--pad"),
             (["verify", *shape, "--misalign", "64"], "--misalign"),
