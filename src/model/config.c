@@ -107,30 +107,44 @@ void tglu__config_free(tglu__config *config)
   *config = (tglu__config){0};
 }
 
-const json_t *tglu__config_get(const tglu__config *config, const char *key, bool *in_text)
+static const json_t *set_value(const json_t *level, const char *key)
 {
-  const json_t *nested = json_object_get(config->text, key);
-  bool in_nested = nested && !json_is_null(nested);
-  if (in_text) *in_text = in_nested;
-  if (in_nested) return nested;
-  const json_t *value = json_object_get(config->root, key);
-  return value && !json_is_null(value) ? value : NULL;
+  const json_t *value = json_object_get(level, key);
+  return json_is_null(value) ? NULL : value;
+}
+
+const json_t *tglu__config_get(const tglu__config *config, const char *key)
+{
+  const json_t *nested = set_value(config->text, key);
+  return nested ? nested : set_value(config->root, key);
 }
 
 /* ---- which key names the activation ---- */
 /* In order: the first that is set names it.  hidden_activation is newer than, and
- * wins over, hidden_act in Gemma's configs; any other two must agree. */
+ * wins over, hidden_act in Gemma's configs; any other two must agree.  A text_config
+ * that has any of them decides alone: those at the top level are not looked at. */
 static const char *const activation_keys[] = {
   "hidden_activation", "hidden_act", "activation_function", "act_fn",
 };
 enum { KEY_COUNT = sizeof activation_keys / sizeof activation_keys[0] };
 
+static const json_t *activation_value(const json_t *level, int key)
+{
+  return set_value(level, activation_keys[key]);
+}
+
+/* First key of a level that is set; KEY_COUNT if none is. */
+static int first_key(const json_t *level)
+{
+  int key = 0;
+  while (key < KEY_COUNT && !activation_value(level, key)) key++;
+  return key;
+}
+
 bool tglu__config_has_activation(const tglu__config *config)
 {
-  for (int i = 0; i < KEY_COUNT; i++) {
-    if (tglu__config_get(config, activation_keys[i], NULL)) return true;
-  }
-  return tglu__config_get(config, "swiglu_limit", NULL) != NULL;
+  return first_key(config->text) < KEY_COUNT || first_key(config->root) < KEY_COUNT
+         || tglu__config_get(config, "swiglu_limit");
 }
 
 static tglu_status not_text(const tglu__config *config, const char *key)
@@ -141,7 +155,7 @@ static tglu_status not_text(const tglu__config *config, const char *key)
 
 static bool is_model(const tglu__config *config, const char *type, size_t length)
 {
-  const char *name = json_string_value(tglu__config_get(config, "model_type", NULL));
+  const char *name = json_string_value(tglu__config_get(config, "model_type"));
   return name && strncmp(name, type, length) == 0;
 }
 
@@ -176,12 +190,14 @@ static tglu_status activation_of_key(const tglu__config *config, int key, const 
   return status == TGLU_ERR_INVALID_ARGUMENT ? TGLU_ERR_UNSUPPORTED : status;
 }
 
-/* Any later key must name the same function, or be the older key that lost. */
-static tglu_status check_other_keys(const tglu__config *config, int won,
-                                    const tglu_glu_desc *chosen, char *source, size_t bytes)
+/* Any later key of the level must name the same function, or be the older key that
+ * lost. */
+static tglu_status check_other_keys(const tglu__config *config, const json_t *level,
+                                    int won, const tglu_glu_desc *chosen, char *source,
+                                    size_t bytes)
 {
   for (int i = won + 1; i < KEY_COUNT; i++) {
-    const json_t *value = tglu__config_get(config, activation_keys[i], NULL);
+    const json_t *value = activation_value(level, i);
     if (!value) continue;
     const char *name = json_string_value(value);
     if (!name) return not_text(config, activation_keys[i]);
@@ -237,34 +253,34 @@ static tglu_status check_gemma(const tglu__config *config, int won, const char *
                     activation_keys[won]);
 }
 
-static tglu_status named_activation(const tglu__config *config, int key, bool in_text,
-                                    const char *name, tglu_glu_desc *desc, char *source,
+static tglu_status named_activation(const tglu__config *config, const json_t *level,
+                                    int key, tglu_glu_desc *desc, char *source,
                                     size_t bytes)
 {
+  const char *name = json_string_value(activation_value(level, key));
+  if (!name) return not_text(config, activation_keys[key]);
   tglu_status status = activation_of_key(config, key, name, desc);
   if (status == TGLU_OK) status = check_gemma(config, key, name);
   if (status != TGLU_OK) return status;
   snprintf(source, bytes, "%s in %sconfig.json", activation_keys[key],
-           in_text ? "text_config of " : "");
-  return check_other_keys(config, key, desc, source, bytes);
+           level == config->text ? "text_config of " : "");
+  return check_other_keys(config, level, key, desc, source, bytes);
 }
 
 tglu_status tglu__config_activation(const tglu__config *config, tglu_glu_desc *desc,
                                     char *source, size_t source_bytes)
 {
-  const json_t *limit = tglu__config_get(config, "swiglu_limit", NULL);
+  const json_t *limit = tglu__config_get(config, "swiglu_limit");
   if (limit) return limited_activation(config, limit, desc, source, source_bytes);
   if (is_model(config, "gpt_oss", sizeof "gpt_oss")) {
     return tglu__fail(TGLU_ERR_UNSUPPORTED, "%s: model_type is gpt_oss, but swiglu_limit is"
                       " absent", tglu__show_path(config->path).text);
   }
-  for (int i = 0; i < KEY_COUNT; i++) {
-    bool in_text = false;
-    const json_t *value = tglu__config_get(config, activation_keys[i], &in_text);
-    if (!value) continue;
-    const char *name = json_string_value(value);
-    if (!name) return not_text(config, activation_keys[i]);
-    return named_activation(config, i, in_text, name, desc, source, source_bytes);
+  bool in_text = first_key(config->text) < KEY_COUNT;
+  const json_t *level = in_text ? config->text : config->root;
+  int key = first_key(level);
+  if (key < KEY_COUNT) {
+    return named_activation(config, level, key, desc, source, source_bytes);
   }
   return tglu__fail(TGLU_ERR_NOT_FOUND,
                     "%s%sno activation is named (hidden_activation, hidden_act,"

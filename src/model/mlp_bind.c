@@ -169,7 +169,7 @@ static int64_t known_hidden(const tensors *t, const char **source)
     "ffn_norm.weight", "ln_1.weight", "ln_2.weight",
   };
   for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-    const json_t *value = tglu__config_get(&t->model->config, keys[i], NULL);
+    const json_t *value = tglu__config_get(&t->model->config, keys[i]);
     *source = keys[i];
     if (json_is_integer(value)) return json_integer_value(value);
   }
@@ -213,8 +213,8 @@ static tglu_status check_intermediate(const tensors *t, int32_t layer)
 {
   const tglu__config *config = &t->model->config;
   const char *key = t->family->intermediate_key;
-  int64_t given = integer_of_layer(key ? tglu__config_get(config, key, NULL) : NULL, layer);
-  if (given < 0 || json_is_true(tglu__config_get(config, "use_double_wide_mlp", NULL))) {
+  int64_t given = integer_of_layer(key ? tglu__config_get(config, key) : NULL, layer);
+  if (given < 0 || json_is_true(tglu__config_get(config, "use_double_wide_mlp"))) {
     return TGLU_OK;
   }
   int64_t factor = t->family->intermediate_factor;
@@ -227,7 +227,7 @@ static tglu_status check_intermediate(const tensors *t, int32_t layer)
 /* ---- what the config adds to the formula ---- */
 static tglu_status check_bias_key(const tensors *t)
 {
-  if (!json_is_true(tglu__config_get(&t->model->config, "mlp_bias", NULL))) return TGLU_OK;
+  if (!json_is_true(tglu__config_get(&t->model->config, "mlp_bias"))) return TGLU_OK;
   for (int i = 0; i < ROLES; i++) {
     if (!t->weight[i] || t->bias[i]) continue;
     return tglu__fail(TGLU_ERR_FORMAT, "tensor '%s' is not there, but mlp_bias in the config"
@@ -245,11 +245,11 @@ static bool is_number(const json_t *value, double wanted)
 static tglu_status check_other_keys(const tensors *t, int32_t layer)
 {
   const tglu__config *config = &t->model->config;
-  const json_t *sparse = tglu__config_get(config, "activation_sparsity_pattern", NULL);
+  const json_t *sparse = tglu__config_get(config, "activation_sparsity_pattern");
   if (json_is_array(sparse)) sparse = json_array_get(sparse, (size_t)layer);
   bool bad = sparse && !json_is_null(sparse) && !is_number(sparse, 0.0);
   const char *key = "activation_sparsity_pattern";
-  const json_t *scales = tglu__config_get(config, "mlp_multipliers", NULL);
+  const json_t *scales = tglu__config_get(config, "mlp_multipliers");
   for (size_t i = 0; i < json_array_size(scales); i++) {
     if (is_number(json_array_get(scales, i), 1.0)) continue;
     bad = true;

@@ -333,7 +333,7 @@ static tglu_status find_value(const tglu_model *model, const char *key, const vo
   if (!model || !key || !out) {
     return null_argument(!model ? "model" : !key ? "key" : "value");
   }
-  *value = tglu__config_get(&model->config, key, NULL);
+  *value = tglu__config_get(&model->config, key);
   if (*value) return TGLU_OK;
   const char *path = model->config.path;
   return tglu__fail(TGLU_ERR_NOT_FOUND, "key %s is absent: %s%s", tglu__show(key).text,

@@ -148,11 +148,10 @@ typedef struct tglu__config {
 } tglu__config;
 tglu_status tglu__config_parse(const char *path, tglu__span text, tglu__config *out);
 void tglu__config_free(tglu__config *config);
-/* Value of key in text_config, else at the top level; NULL if absent or null.
- * *in_text (may be NULL) says which. */
-const json_t *tglu__config_get(const tglu__config *config, const char *key, bool *in_text);
-/* The activation that the config names.  Fails where none, an unknown one or two
- * that differ are named; the source sentence goes to `source`. */
+/* Value of key in text_config, else at the top level; NULL if absent or null. */
+const json_t *tglu__config_get(const tglu__config *config, const char *key);
+/* The activation that text_config names, else the top level.  Fails where none, an
+ * unknown one or two that differ are named; the source sentence goes to `source`. */
 tglu_status tglu__config_activation(const tglu__config *config, tglu_glu_desc *desc,
                                     char *source, size_t source_bytes);
 /* True if the config has a key that names an activation. */

@@ -109,6 +109,15 @@ good[] = {
    TGLU_ACTIVATION_SILU, "hidden_act in text_config of config.json"},
   {"{\"hidden_act\":\"gelu\",\"text_config\":{\"hidden_act\":null}}",
    TGLU_ACTIVATION_GELU_ERF, "hidden_act in config.json"},
+  {"{\"hidden_activation\":\"gelu\",\"text_config\":{\"hidden_act\":\"silu\"}}",
+   TGLU_ACTIVATION_SILU, "hidden_act in text_config of config.json"},
+  {"{\"hidden_act\":\"gelu\",\"text_config\":{\"act_fn\":\"relu\",\"hidden_act\":null}}",
+   TGLU_ACTIVATION_RELU, "act_fn in text_config of config.json"},
+  {"{\"activation_function\":\"foo\",\"text_config\":{\"hidden_act\":\"silu\"}}",
+   TGLU_ACTIVATION_SILU, "hidden_act in text_config of config.json"},
+  {("{\"hidden_act\":\"relu\",\"text_config\":{\"hidden_act\":\"gelu\","
+    "\"hidden_activation\":\"silu\"}}"), TGLU_ACTIVATION_SILU,
+   "hidden_activation in text_config of config.json (wins over hidden_act 'gelu')"},
   {"{\"hidden_act\":\"silu\",\"text_config\":null}", TGLU_ACTIVATION_SILU,
    "hidden_act in config.json"},
   {"{\"hidden_act\":\"silu\",\"activation_function\":\"swish\"}", TGLU_ACTIVATION_SILU,
@@ -169,6 +178,11 @@ static const struct { const char *config; tglu_status status; const char *a, *b;
   {("{\"model_type\":\"paligemma\",\"text_config\":{\"model_type\":\"x\","
     "\"hidden_act\":\"gelu\"}}"),
    TGLU_ERR_UNSUPPORTED, "ambiguous", "Gemma"},
+  {("{\"model_type\":\"gemma\",\"hidden_activation\":\"gelu_pytorch_tanh\","
+    "\"text_config\":{\"hidden_act\":\"gelu\"}}"),
+   TGLU_ERR_UNSUPPORTED, "ambiguous", "Gemma"},
+  {"{\"hidden_act\":\"silu\",\"text_config\":{\"act_fn\":3}}", TGLU_ERR_FORMAT, "act_fn",
+   "string"},
   {"{\"hidden_act\":\"silu\",\"swiglu_limit\":7.0}", TGLU_ERR_UNSUPPORTED, "swiglu_limit",
    "gpt_oss"},
   {"{\"model_type\":\"gpt_oss\",\"hidden_act\":\"silu\"}", TGLU_ERR_UNSUPPORTED,
