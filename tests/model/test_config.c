@@ -271,6 +271,7 @@ static void broken_files(void **state)
     {"{\"a\":NaN}", "not valid JSON"}, {"{\"a\":Infinity}", "not valid JSON"},
     {"{\"a\":1}}", "not valid JSON"}, {"{\"text_config\":3}", "text_config"},
     {"{\"text_config\":\"x\"}", "text_config"}, {"{\"a\":99999999999999999999}", "JSON"},
+    {"{\"a\":1e999}", "not valid JSON"}, {"{\"a\":-9223372036854775809}", "not valid JSON"},
     {"\xef\xbb\xbf{}", "not valid JSON"}, {"{\"a\":\"\xff\"}", "not valid JSON"},
     {"{'a':1}", "not valid JSON"},
   };
@@ -296,6 +297,16 @@ static void broken_files(void **state)
   assert_int_equal(truncate(path, 5 << 20), 0);
   assert_int_equal(tglu_model_open(*state, NULL, &model), TGLU_ERR_FORMAT);
   expect_message("limit", NULL);
+
+  write_text(path, "{\"hidden_act\":\"silu\",\"unused\":1e999}");
+  assert_int_equal(tglu_model_open(*state, NULL, &model), TGLU_ERR_FORMAT);
+  write_text(in_folder(state, "corrected.json"), "{\"hidden_act\":\"silu\"}");
+  tglu_model_options options;
+  tglu_model_options_init(&options);
+  options.config = in_folder(state, "corrected.json");
+  model = open_ok(*state, &options);
+  layer_ok(model, 0);
+  tglu_model_close(model);
 }
 
 static void values(void **state)
