@@ -31,6 +31,10 @@ void cli_warn(const char *format, ...);
 __attribute__((format(printf, 2, 3)))
 int cli_library_error(int code, const char *format, ...);
 
+/* The same for a file: "what" + "path: message", the path once where the message begins
+ * with it.  what is "" or ends in ": ". */
+int cli_file_error(int code, const char *what, const char *path);
+
 /* Name used in messages: "tileglu run". */
 void cli_set_name(const char *name);
 const char *cli_name(void);

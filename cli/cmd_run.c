@@ -51,7 +51,10 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case OPTION_LAYER: args->layer = text; return 0;
   case OPTION_INPUT: args->input = text; return 0;
   case OPTION_CONFIG: args->config = text; return 0;
-  case OPTION_RUN_ACTIVATION: args->activation = text; return 0;
+  case OPTION_RUN_ACTIVATION:
+    if (!layers_activation_known(text)) argp_error(state, "--%s", tglu_last_error());
+    args->activation = text;
+    return 0;
   case OPTION_NO_CHECK: args->plan.check = 0; return 0;
   case OPTION_NO_UNFUSED: args->plan.unfused = 0; return 0;
   case OPTION_RUN_TOKENS:

@@ -71,7 +71,10 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case OPTION_LAYER: args->layer = text; return 0;
   case OPTION_INPUT: args->input = text; return 0;
   case OPTION_CONFIG: args->config = text; return 0;
-  case OPTION_CONFIG_ACTIVATION: args->config_activation = text; return 0;
+  case OPTION_CONFIG_ACTIVATION:
+    if (!layers_activation_known(text)) argp_error(state, "--config-%s", tglu_last_error());
+    args->config_activation = text;
+    return 0;
   case OPTION_INJECT:
     if (!injection_parse(&args->faults, text)) {
       argp_error(state, "--inject: \"%s\" is not [out:|ref:|x:|guard:]VALUE@INDEX", text);

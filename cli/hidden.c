@@ -22,14 +22,14 @@ static int find_tensor(const tglu_model *file, const char *path, const char *nam
   tglu_tensor_init(tensor);
   if (name) {
     if (tglu_model_find_tensor(file, name, tensor) == TGLU_OK) return CLI_OK;
-    return cli_library_error(CLI_INPUT, "--input: %s", path);
+    return cli_file_error(CLI_INPUT, "--input: ", path);
   }
   if (tglu_model_tensor_count(file) != 1) {
     return cli_error(CLI_INPUT, "--input: %s holds %lld tensors; name one as %s:TENSOR", path,
                      (long long)tglu_model_tensor_count(file), path);
   }
   if (tglu_model_tensor_at(file, 0, tensor) == TGLU_OK) return CLI_OK;
-  return cli_library_error(CLI_INPUT, "--input: %s", path);
+  return cli_file_error(CLI_INPUT, "--input: ", path);
 }
 
 static int read_tensor(hidden_states *states, const char *path, const tglu_tensor *tensor,
@@ -45,7 +45,7 @@ static int read_tensor(hidden_states *states, const char *path, const tglu_tenso
                      "are [tokens, hidden]", tensor->name, path, (int)tensor->rank);
   }
   if (tokens > rows) {
-    return cli_error(CLI_INPUT, "--tokens: %lld asked for, tensor %s of %s has %lld rows",
+    return cli_error(CLI_USAGE, "--tokens: %lld asked for, tensor %s of %s has %lld rows",
                      (long long)tokens, tensor->name, path, (long long)rows);
   }
   states->tokens = tokens < 0 ? rows : tokens;
@@ -70,7 +70,7 @@ int hidden_load(hidden_states *states, const char *input, int64_t tokens, uint64
   tglu_model *file = NULL;
   int code;
   if (tglu_model_open(path, NULL, &file) != TGLU_OK) {
-    code = cli_library_error(CLI_INPUT, "--input: %s", path);
+    code = cli_file_error(CLI_INPUT, "--input: ", path);
   } else {
     tglu_tensor tensor;
     code = find_tensor(file, path, name, &tensor);

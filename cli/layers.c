@@ -1,11 +1,18 @@
 #include "layers.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "cli.h"
 #include "mem.h"
 #include "numbers.h"
 #include "options.h"
+
+int layers_activation_known(const char *name) {
+  tglu_glu_desc desc;
+  tglu_glu_desc_init(&desc);
+  return tglu_model_activation(name, &desc) == TGLU_OK;
+}
 
 int layers_open(const char *path, const char *config, const char *activation,
                 tglu_model **model) {
@@ -14,7 +21,7 @@ int layers_open(const char *path, const char *config, const char *activation,
   options.config = config;
   options.activation = activation;
   if (tglu_model_open(path, &options, model) != TGLU_OK) {
-    return cli_library_error(CLI_INPUT, "%s", path);
+    return cli_file_error(CLI_INPUT, "", path);
   }
   if (tglu_model_layer_count(*model) > 0) return CLI_OK;
   tglu_model_close(*model);
@@ -140,7 +147,9 @@ int layer_load(layer *l, const tglu_model *model, const char *path, int32_t numb
   memset(l, 0, sizeof *l);
   tglu_model_mlp_init(&l->mlp);
   if (tglu_model_layer_mlp(model, number, &l->mlp) != TGLU_OK) {
-    return cli_library_error(CLI_INPUT, "%s: layer %d", path, (int)number);
+    char what[32];
+    snprintf(what, sizeof what, "layer %d: ", (int)number);
+    return cli_file_error(CLI_INPUT, what, path);
   }
   if (dtype && dtype != l->mlp.desc.glu.dtype) convert_layer(l, dtype, hot);
   return CLI_OK;

@@ -9,6 +9,10 @@
 
 #include "hot.h"
 
+/* Whether a config.json may name this activation; if not, the library's last error is
+ * "activation: why not". */
+int layers_activation_known(const char *name);
+
 /* Opens a file or folder.  Returns an exit code, having said what is wrong. */
 int layers_open(const char *path, const char *config, const char *activation,
                 tglu_model **model);

@@ -1,6 +1,7 @@
 /* Messages on standard error, in the name of the subcommand. */
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -44,4 +45,17 @@ int cli_library_error(int code, const char *format, ...) {
   va_end(list);
   fprintf(stderr, ": %s\n", tglu_last_error());
   return code;
+}
+
+/* Whether text begins with path itself, or with a file in that folder. */
+static int begins_with_path(const char *text, const char *path) {
+  size_t length = strlen(path);
+  if (strncmp(text, path, length) != 0) return 0;
+  return length == 0 || text[length] == ':' || text[length] == '/' || path[length - 1] == '/';
+}
+
+int cli_file_error(int code, const char *what, const char *path) {
+  const char *text = tglu_last_error();
+  int named = begins_with_path(text, path);
+  return cli_error(code, "%s%s%s%s", what, named ? "" : path, named ? "" : ": ", text);
 }

@@ -41,6 +41,33 @@ class BadFiles(Case):
         model = write_model(self.folder / "m", activation="foo")
         self.refused_file("foo", model)
 
+    def test_unknown_activation_of_an_option(self):
+        model = write_model(self.folder / "m", config=False)
+        for command, option in [("run", "--activation"), ("verify", "--config-activation")]:
+            for name in ["foo", "SiLU", ""]:
+                err = self.refused(USAGE, [f"{option}: '{name}'", "gelu_new"], command, model,
+                                   option, name)
+                self.assertEqual(err.count("activation"), 1)
+
+    def test_each_path_once(self):
+        """Where the library's message names the file, the command does not again; where it
+        does not, the command does."""
+        model = write_model(self.folder / "m", layers=1)
+        missing, bad = self.folder / "missing", self.folder / "bad.st"
+        bad.write_bytes(b"")
+        (self.folder / "empty").mkdir()
+        unknown = write_model(self.folder / "u", layers=1, activation="foo")
+        shape = write_safetensors(self.folder / "shape.st", {"h": ([3], [1, 2, 3])})
+        cases = [(missing, [missing]), (bad, [bad]), (unknown, [unknown]),
+                 (self.folder / "empty", [self.folder / "empty"]),
+                 (self.folder / "empty", [f"{self.folder}/empty/"]),
+                 (missing, [model, "--input", missing]), (bad, [model, "--input", bad]),
+                 (shape, [model, "--input", f"{shape}:nope"])]
+        for path, arguments in cases:
+            for command in ["run", "verify"]:
+                err = self.refused(INPUT, str(path), command, *arguments)
+                self.assertEqual(err.count(str(path)), 1, err)
+
     def test_no_config(self):
         model = write_model(self.folder / "m", config=False)
         self.refused_file("activation", model)
@@ -125,7 +152,9 @@ class Input(Case):
         path = self.states({"h": ([3, 9], normal(1, 27))})
         self.refused_input(["9", "8"], "--input", path)
         path = self.states({"h": ([3, 8], normal(1, 24))})
-        self.refused_input("3 rows", "--input", path, "--tokens", 4)
+        for command in ["run", "verify"]:
+            self.refused(USAGE, ["--tokens", "3 rows"], command, self.model, "--input", path,
+                         "--tokens", 4)
         path = self.states({"h": ([8], normal(1, 8))})
         self.refused_input("dimensions", "--input", path)
         path = self.states({"h": ([3, 8], range(24), "U8")})
