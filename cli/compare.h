@@ -45,7 +45,8 @@ double compare_unit(tglu_dtype dtype);
  * norm where results cancel so much that this is more. */
 double compare_rel_l2_limit(const comparison *c);
 
-/* 1 if the result passes, for which some element must be finite.  why (NULL with 0 bytes: not wanted) gets a sentence if not. */
+/* 1 if the result passes, for which some element must be finite.  why (NULL with 0 bytes:
+ * not wanted) gets a sentence if not. */
 int compare_passes(const comparison *c, char *why, size_t why_bytes);
 
 void compare_print(const comparison *c, FILE *stream);

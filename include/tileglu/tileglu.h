@@ -334,11 +334,11 @@ TGLU_API void tglu_run_args_init(tglu_run_args *args);
 
 /* Runs the GLU.  CPU: returns when the result is in `out`.  CUDA: enqueues one
  * launch on args->stream and returns.  No allocation, environment, text (unless
- * it fails), host-device copy or synchronisation.  Refused with
- * TGLU_ERR_OVERLAP (exactly where strides are equal; where they differ, as soon as the
- * ranges from first to last element meet): out overlapping x, a weight, a bias, the workspace, or the
- * residual (unless equal), and the workspace overlapping any of them.  Bytes between
- * the rows of out (ldo > columns) are left as they are. */
+ * it fails), host-device copy or synchronisation.  Refused with TGLU_ERR_OVERLAP:
+ * out overlapping x, a weight, a bias, the workspace, or the residual (unless
+ * equal), and the workspace overlapping any of them; exactly where strides are
+ * equal, and where they differ as soon as the ranges from first to last element
+ * meet.  Bytes between the rows of out (ldo > columns) are left as they are. */
 TGLU_API tglu_status tglu_glu_run(const tglu_glu *glu, const tglu_run_args *args);
 
 /* Workspace that run needs for this many tokens, alignment slack included. */
