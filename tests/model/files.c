@@ -118,7 +118,7 @@ void st_begin(st_file *s)
 
 static void put_value(st_file *s, const char *dtype, double value)
 {
-  uint8_t bytes[4] = {(uint8_t)value};
+  uint8_t bytes[4] = {0};
   size_t size = 1;
   if (strcmp(dtype, "F32") == 0) {
     float single = (float)value;
@@ -126,6 +126,8 @@ static void put_value(st_file *s, const char *dtype, double value)
   } else if (strcmp(dtype, "BF16") == 0 || strcmp(dtype, "F16") == 0) {
     uint16_t half = dtype[0] == 'B' ? to_bf16((float)value) : to_f16(value);
     memcpy(bytes, &half, size = 2);
+  } else {
+    bytes[0] = (uint8_t)(int)value;
   }
   s->data = realloc(s->data, s->data_length + size);
   assert_non_null(s->data);
