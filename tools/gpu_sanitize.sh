@@ -1,7 +1,8 @@
 #!/bin/sh
 # gpu_sanitize.sh FOLDER [SECONDS a run]: every kernel row at small shapes under the four tools of
 # compute-sanitizer, and a planted bug that each tool must still find.  FOLDER holds gpu_glu
-# (target gpu_folder).  Nothing is suppressed: all four were clean on an H200, 2026-11-29.
+# (target gpu_folder).  Nothing is suppressed; what an H200 said is in
+# results/h200/README.md.
 set -u
 folder=${1:?usage: gpu_sanitize.sh FOLDER [SECONDS]} seconds=${2:-240}
 sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)

@@ -12,7 +12,9 @@
  *
  * The constants were fitted to 440 ratios of rows within 40 shapes (seven Qwen-2.5 sizes,
  * M = 128 ... 8192; docs/notes/hopper_ladder.md, step 9): of the rows measured, the one
- * chosen is 0.9 % slower than the best in geometric mean, 7 % at worst. */
+ * chosen is 0.9 % slower than the best in geometric mean, 7 % at worst.  One exception:
+ * paired_coop is spared the cluster factor, since at K = 8192 its clusters were faster
+ * (results/h200, run 1). */
 #include "plan/choose.h"
 
 #include "../kernels/sm90/smem_layout.h"
