@@ -1,0 +1,57 @@
+/* The launch contract of the `stream` rows: few tokens, weights streamed once.  Plain C,
+ * compiled for both sides.
+ *
+ * A launch: grid (splits, ceil(m / tile_m), 1), block tglu_stream_threads(...) threads, no
+ * cluster, dynamic shared memory tglu_stream_smem_bytes(...).  CTA x computes the outputs
+ * [n x / splits, n (x + 1) / splits) of its tokens, all of K by itself, so any splits >= 1
+ * gives the whole result, bit for bit the same; 1 <= splits <= n is sensible, and best is
+ * tglu_stream_ctas_per_sm(...) times the number of SMs.  No tensor maps, no workspace. */
+#ifndef TGLU_SM90_STREAM_LAUNCH_H
+#define TGLU_SM90_STREAM_LAUNCH_H
+
+#include <stdint.h>
+
+#include "smem_layout.h"
+
+/* Strides in elements.  Biases and residual NULL if absent.  .flags: bits of
+ * tglu_glu_launch.flags; only TGLU_LAUNCH_STABLE_WEIGHTS counts (stores are ordinary ones:
+ * any output pointer and stride).  With the loader tma, x, gate and up are on 16 bytes and
+ * ldx, ldw multiples of 8 (a stride does not count where there is one row); with the loader
+ * general they are at any multiple of 2 bytes. */
+typedef struct tglu_stream_launch {
+  const void *x;                /* [m, k]                                         */
+  int64_t ldx;
+  const void *gate, *up;        /* [n, k]; op down: gate is the weight, up NULL    */
+  int64_t ldw;
+  const void *gate_bias, *up_bias; /* [n]; op down: gate_bias is the bias          */
+  int64_t bias_stride;
+  const void *residual;         /* op down: [m, n] or NULL; may be `out`           */
+  int64_t ldr;
+  void *out;                    /* [m, n]                                          */
+  int64_t ldo;
+  int32_t m, n, k;
+  int32_t activation;           /* op glu: tglu_activation                         */
+  int32_t flags;
+  float alpha, limit, offset;
+} tglu_stream_launch;
+
+/* Warps of a CTA: 8, two CTAs on an SM; `stream_wide`: 16, one. */
+TGLU_HOST_DEVICE int32_t tglu_stream_threads(int32_t wide) { return wide ? 512 : 256; }
+TGLU_HOST_DEVICE int32_t tglu_stream_ctas_per_sm(int32_t wide) { return wide ? 1 : 2; }
+
+/* m16 weight tiles of a pass: op glu packs 8 gate and 8 up rows in one. */
+TGLU_HOST_DEVICE int32_t tglu_stream_blocks(int32_t tile_n, int32_t glu) {
+  return glu ? tile_n / 8 : tile_n / 16;
+}
+
+/* Dynamic shared memory:
+ *   offset 0   rings: stages x threads x (64 bytes a weight tile + 32 bytes per 8 tokens)
+ *   ring end   partial sums: 2 x warps x [tile_m x 16 blocks] floats                     */
+TGLU_HOST_DEVICE int32_t tglu_stream_smem_bytes(int32_t tile_m, int32_t tile_n, int32_t stages,
+                                                int32_t glu, int32_t wide) {
+  int32_t blocks = tglu_stream_blocks(tile_n, glu), threads = tglu_stream_threads(wide);
+  return stages * threads * (64 * blocks + 4 * tile_m) +
+         2 * (threads / 32) * tile_m * 16 * blocks * 4;
+}
+
+#endif /* TGLU_SM90_STREAM_LAUNCH_H */
