@@ -8,7 +8,6 @@
 #ifndef TGLU_SM90_ACTIVATION_CUH
 #define TGLU_SM90_ACTIVATION_CUH
 
-#include "launch.h"
 #include "ptx.cuh"
 
 enum {
@@ -47,24 +46,24 @@ TGLU_DEVICE float silu(float g) {
  * same for the whole grid, so the branches are uniform.  silu, gelu_tanh, sigmoid and
  * swigluoai share one form: x sigma(x (a + b x^2)), or sigma alone. */
 template <int Count>
-TGLU_DEVICE void gate_factor(const tglu_glu_launch &p, float (&g)[Count]) {
-  if (p.activation == ACTIVATION_GELU_ERF) {
+TGLU_DEVICE void gate_factor(int32_t activation, float alpha, float limit, float (&g)[Count]) {
+  if (activation == ACTIVATION_GELU_ERF) {
 #pragma unroll
     for (int i = 0; i < Count; i++) g[i] = gelu_erf(max_nan(g[i], LOWEST_FLOAT));
-  } else if (p.activation == ACTIVATION_RELU) {
+  } else if (activation == ACTIVATION_RELU) {
 #pragma unroll
     for (int i = 0; i < Count; i++) g[i] = max_nan(g[i], 0.0f);
   } else {
-    const bool tanh_form = p.activation == ACTIVATION_GELU_TANH;
-    const bool clamped = p.activation == ACTIVATION_SWIGLUOAI;
-    const bool alone = p.activation == ACTIVATION_SIGMOID;
+    const bool tanh_form = activation == ACTIVATION_GELU_TANH;
+    const bool clamped = activation == ACTIVATION_SWIGLUOAI;
+    const bool alone = activation == ACTIVATION_SIGMOID;
     const float c = 2.0f * 0.7978845608028654f * LOG2_E; /* 2 sqrt(2/pi) */
-    const float a = tanh_form ? c : clamped ? p.alpha * LOG2_E : LOG2_E;
+    const float a = tanh_form ? c : clamped ? alpha * LOG2_E : LOG2_E;
     const float b = tanh_form ? c * 0.044715f : 0.0f;
 #pragma unroll
     for (int i = 0; i < Count; i++) {
       float x = max_nan(g[i], LOWEST_FLOAT);
-      if (clamped) x = min_nan(x, p.limit);
+      if (clamped) x = min_nan(x, limit);
       const float slope = tanh_form ? fmaf(b, x * x, a) : a;
       g[i] = (alone ? 1.0f : x) * sigmoid_exp2(x * slope);
     }
@@ -73,11 +72,11 @@ TGLU_DEVICE void gate_factor(const tglu_glu_launch &p, float (&g)[Count]) {
 
 /* Replaces u[0..Count) by the up factors. */
 template <int Count>
-TGLU_DEVICE void up_factor(const tglu_glu_launch &p, float (&u)[Count]) {
-  if (p.activation == ACTIVATION_SWIGLUOAI) {
+TGLU_DEVICE void up_factor(int32_t activation, float limit, float offset, float (&u)[Count]) {
+  if (activation == ACTIVATION_SWIGLUOAI) {
 #pragma unroll
     for (int i = 0; i < Count; i++) {
-      u[i] = min_nan(max_nan(u[i], -p.limit), p.limit) + p.offset;
+      u[i] = min_nan(max_nan(u[i], -limit), limit) + offset;
     }
   }
 }

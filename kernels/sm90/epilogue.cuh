@@ -8,23 +8,10 @@
 #define TGLU_SM90_EPILOGUE_CUH
 
 #include "activation.cuh"
+#include "element.cuh"
 #include "launch.h"
 #include "ptx.cuh"
 #include "smem_layout.h"
-
-#if ROW_DTYPE_BF16
-TGLU_DEVICE uint32_t pack_pair(float low, float high) { return pack_bf16(low, high); }
-TGLU_DEVICE float element_to_float(uint16_t bits) { return __uint_as_float((uint32_t)bits << 16); }
-#else
-TGLU_DEVICE uint32_t pack_pair(float low, float high) { return pack_f16(low, high); }
-TGLU_DEVICE float element_to_float(uint16_t bits) {
-  float y;
-  __half_raw raw;
-  raw.x = bits;
-  y = __half2float(__half(raw));
-  return y;
-}
-#endif
 
 /* Where a warpgroup's 64 rows lie: tile origin in the output. */
 typedef struct epilogue_place {
@@ -75,10 +62,10 @@ TGLU_DEVICE void factors(const tglu_glu_launch &p, int32_t first, float (&g)[Cou
   } else {
     if (!GateDone) {
       add_bias<Count>(g, p.gate_bias, p.bias_stride, first, p.n);
-      gate_factor<Count>(p, g);
+      gate_factor<Count>(p.activation, p.alpha, p.limit, g);
     }
     add_bias<Count>(u, p.up_bias, p.bias_stride, first, p.n);
-    up_factor<Count>(p, u);
+    up_factor<Count>(p.activation, p.limit, p.offset, u);
   }
 }
 

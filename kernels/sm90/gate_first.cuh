@@ -17,8 +17,6 @@
  *   stage                        A 16 KB + B 12 KB; order: gate 0, gate 1, up 0, up 1, ...
  *
  * Assumptions: those of paired.cuh. */
-#include <cuda_fp16.h>
-
 #include "epilogue.cuh"
 #include "launch.h"
 #include "mainloop.cuh"
@@ -31,7 +29,8 @@
 #define TILE_N ROW_TILE_N
 #define BLOCKS (ROW_TILE_M / 64) /* m64 blocks of one consumer warpgroup */
 #define A_BYTES (ROW_TILE_M * TGLU_TILE_K * 2)
-#define STAGE_BYTES (A_BYTES + TILE_N * TGLU_TILE_K * 2)
+#define B_ROWS TILE_N
+#define STAGE_BYTES (A_BYTES + B_ROWS * TGLU_TILE_K * 2)
 
 static_assert(ROW_TILE_M % 64 == 0, "whole m64 blocks");
 static_assert(ROW_TILE_M <= 256 && TILE_N <= 256 && TILE_N % 16 == 0, "one TMA box, one wgmma");
@@ -87,7 +86,7 @@ TGLU_DEVICE void activate_gate(const tglu_glu_launch &p, int32_t column, int thr
       for (int j = 0; j < 8; j++) g[j] = silu(g[j]);
     } else {
       add_bias<8>(g, p.gate_bias, p.bias_stride, column + 2 * i + 2 * (thread % 4), p.n);
-      gate_factor<8>(p, g);
+      gate_factor<8>(p.activation, p.alpha, p.limit, g);
     }
 #pragma unroll
     for (int j = 0; j < 8; j++) gate[i + j] = g[j];
@@ -156,37 +155,5 @@ TGLU_DEVICE void consume(const tglu_glu_launch &p, const smem_map &smem, uint32_
   if (thread == 0) tma_store_wait_read();
 }
 
-extern "C" __global__ void __launch_bounds__(384, 1)
-    ROW_NAME(const __grid_constant__ tglu_glu_launch p) {
-  extern __shared__ uint8_t dynamic[];
-  const smem_map smem = smem_map_of<ROW_TILE_M, TILE_N, TILE_N, ROW_STAGES>(dynamic);
-  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
-  const uint32_t rank = ROW_CLUSTER_M == 1 ? 0 : cluster_rank();
-  const int32_t first = ROW_CLUSTER_M == 1 ? blockIdx.x : cluster_id();
-  const int32_t step = ROW_CLUSTER_M == 1 ? gridDim.x : cluster_count();
-
-  if (threadIdx.x == 32) {
-    prefetch_tensor_map(&p.x);
-    prefetch_tensor_map(&p.gate);
-    prefetch_tensor_map(&p.up);
-    prefetch_tensor_map(&p.out);
-  }
-  if (threadIdx.x == 0) {
-    ring_init<ROW_STAGES, ROW_CLUSTER_M>(smem, ROW_CLUSTER_M);
-  }
-  if (ROW_CLUSTER_M == 1) {
-    __syncthreads();
-  } else {
-    cluster_sync();
-  }
-
-  if (warpgroup == 0) {
-    registers_decrease<40>();
-    if (threadIdx.x == 0) produce(p, smem, rank, first, step);
-  } else {
-    registers_increase<232>();
-    consume(p, smem, rank, first, step, warpgroup - 1, threadIdx.x % 128);
-  }
-  /* A CTA may not leave while another still arrives at its barriers. */
-  if (ROW_CLUSTER_M > 1) cluster_sync();
-}
+#define ENTRY_READERS 1
+#include "entry.cuh"

@@ -18,8 +18,6 @@
  *
  * Assumptions: the tensor maps of launch.h; grid of whole clusters; tile counts in
  * `p`; everything outside M, N, K reads as zero and is clipped by the stores. */
-#include <cuda_fp16.h>
-
 #include "epilogue.cuh"
 #include "launch.h"
 #include "mainloop.cuh"
@@ -37,6 +35,9 @@
 #define A_BYTES (ROW_TILE_M * TGLU_TILE_K * 2)
 #define UP_BYTES (TILE_N * TGLU_TILE_K * 2) /* where up begins behind gate */
 #define STAGE_BYTES (A_BYTES + B_ROWS * TGLU_TILE_K * 2)
+#ifndef PRELOAD_STAGES
+#define PRELOAD_STAGES 2
+#endif
 
 static_assert(ROW_TILE_M % (ROW_SCHEDULE_PINGPONG ? 64 : 128) == 0, "whole m64 blocks");
 static_assert(ROW_TILE_M <= 256 && TILE_N <= 128 && TILE_N % 8 == 0, "one TMA box, one wgmma");
@@ -60,8 +61,8 @@ TGLU_DEVICE void load_stage_weights(const tglu_glu_launch &p, uint32_t b, uint32
 }
 
 /* One thread loads every tile of this cluster in turn, K-block by K-block.  With stable
- * weights it fills the weights' part of the first stages before the dependency on the
- * kernel before is over. */
+ * weights it fills the weights' part of the first PRELOAD_STAGES before the dependency on the
+ * kernel before is over; not of all, since X queues behind them (docs/notes, step 15). */
 TGLU_DEVICE void produce(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
                          int32_t first, int32_t step) {
   const int32_t tiles = p.tile_rows * p.tile_columns;
@@ -69,7 +70,7 @@ TGLU_DEVICE void produce(const tglu_glu_launch &p, const smem_map &smem, uint32_
   int32_t preloaded = 0;
   if (p.flags & TGLU_LAUNCH_STABLE_WEIGHTS) {
     const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
-    for (; preloaded < ROW_STAGES && preloaded * TGLU_TILE_K < p.k; preloaded++) {
+    for (; preloaded < PRELOAD_STAGES && preloaded * TGLU_TILE_K < p.k; preloaded++) {
       const uint32_t full = smem.full + 8 * preloaded;
       mbarrier_arrive_expect_tx(full, STAGE_BYTES);
       load_stage_weights(p, smem.ring + preloaded * STAGE_BYTES + A_BYTES, full,
@@ -144,37 +145,5 @@ TGLU_DEVICE void consume(const tglu_glu_launch &p, const smem_map &smem, uint32_
   if (thread == 0) tma_store_wait_read();
 }
 
-extern "C" __global__ void __launch_bounds__(384, 1)
-    ROW_NAME(const __grid_constant__ tglu_glu_launch p) {
-  extern __shared__ uint8_t dynamic[];
-  const smem_map smem = smem_map_of<ROW_TILE_M, TILE_N, B_ROWS, ROW_STAGES>(dynamic);
-  const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
-  const uint32_t rank = ROW_CLUSTER_M == 1 ? 0 : cluster_rank();
-  const int32_t first = ROW_CLUSTER_M == 1 ? blockIdx.x : cluster_id();
-  const int32_t step = ROW_CLUSTER_M == 1 ? gridDim.x : cluster_count();
-
-  if (threadIdx.x == 32) {
-    prefetch_tensor_map(&p.x);
-    prefetch_tensor_map(&p.gate);
-    prefetch_tensor_map(&p.up);
-    prefetch_tensor_map(&p.out);
-  }
-  if (threadIdx.x == 0) {
-    ring_init<ROW_STAGES, ROW_CLUSTER_M>(smem, (ROW_SCHEDULE_PINGPONG ? 1 : 2) * ROW_CLUSTER_M);
-  }
-  if (ROW_CLUSTER_M == 1) {
-    __syncthreads();
-  } else {
-    cluster_sync();
-  }
-
-  if (warpgroup == 0) {
-    registers_decrease<40>();
-    if (threadIdx.x == 0) produce(p, smem, rank, first, step);
-  } else {
-    registers_increase<232>();
-    consume(p, smem, rank, first, step, warpgroup - 1, threadIdx.x % 128);
-  }
-  /* A CTA may not leave while another still arrives at its barriers. */
-  if (ROW_CLUSTER_M > 1) cluster_sync();
-}
+#define ENTRY_READERS (ROW_SCHEDULE_PINGPONG ? 1 : 2)
+#include "entry.cuh"

@@ -14,8 +14,6 @@
  *
  * Shared-memory traffic bounds it: each row is read once or twice and written once on the
  * way, beside what wgmma reads.  Assumptions: launch.h; no cluster. */
-#include <cuda_fp16.h>
-
 #include "epilogue.cuh"
 #include "launch.h"
 #include "mainloop.cuh"

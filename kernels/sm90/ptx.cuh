@@ -134,6 +134,27 @@ TGLU_DEVICE void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+/* ---- cp.async: 16 bytes of memory -> shared memory, by each thread for itself ---- */
+/* Copies the first `bytes` (0..16) and fills up with zeros; with 0 nothing is read.  Both
+ * addresses on 16 bytes.  Not kept in L1. */
+TGLU_DEVICE void async_copy(uint32_t destination, const void *source, uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination),
+               "l"(source), "r"(bytes)
+               : "memory");
+}
+/* The same, kept in L1: for what other warps of this SM read, too. */
+TGLU_DEVICE void async_copy_shared_use(uint32_t destination, const void *source, uint32_t bytes) {
+  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination),
+               "l"(source), "r"(bytes)
+               : "memory");
+}
+TGLU_DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/* Waits until at most `Pending` of this thread's groups are unfinished; what the others
+ * brought is then visible to this thread. */
+template <int Pending> TGLU_DEVICE void async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
 /* ---- registers, dependent launch ---- */
 /* setmaxnreg: takes effect only in a kernel with a register cap at entry. */
 template <int Registers> TGLU_DEVICE void registers_increase() {
@@ -170,6 +191,37 @@ TGLU_DEVICE uint32_t load_shared(uint32_t address) {
 }
 TGLU_DEVICE void store_shared(uint32_t address, uint32_t word) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
+TGLU_DEVICE uint4 load_shared_16(uint32_t address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+TGLU_DEVICE void store_shared_16(uint32_t address, uint4 v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y),
+               "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
+/* ---- mma.sync m16n8k16: a warp's D[16, 8] += A[16, 16] B[8, 16]^T, fp32 accumulators.  With
+ * g = lane / 4 and q = lane % 4: a0, a2 hold row g, a1, a3 row g + 8, b0, b1 column g, each at
+ * k = 2q, 2q + 1 (a0, a1, b0) and 8 further (a2, a3, b1); d0, d1 are row g, columns 2q, 2q + 1,
+ * d2, d3 row g + 8. */
+#if ROW_DTYPE_BF16
+#define MMA_TYPES "f32.bf16.bf16.f32"
+#else
+#define MMA_TYPES "f32.f16.f16.f32"
+#endif
+TGLU_DEVICE void mma_m16n8k16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                              uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col." MMA_TYPES
+      " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 /* ---- arithmetic ---- */
