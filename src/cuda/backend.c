@@ -14,7 +14,7 @@ static void row_get(const tglu_context *context, int32_t index, tglu_row_info *i
   const tglu__cuda *cuda = context->state;
   const tglu__row *row = &tglu__rows[index];
   info->name = row->name;
-  info->op = row->op;
+  info->op = row->op_name;
   info->schedule = row->schedule_name;
   info->isa = "sm90";
   info->hash = row->cubin->hash;
@@ -122,7 +122,7 @@ size_t tglu__cuda_explain(const tglu_context *context, const void *planned,
       (int)choice.tile_columns, (int)(row->tile_m * row->cluster_m), (int)row->tile_n,
       (int)choice.group);
   say(&to, "grid: %d CTAs of %d threads in %d clusters, %.2f waves, on %d SMs\n",
-      (int)(choice.clusters * row->cluster_m), (int)TGLU__ROW_THREADS,
+      (int)(choice.clusters * row->cluster_m), (int)tglu__row_threads(row),
       (int)choice.clusters, (double)tiles / choice.clusters, (int)cuda->facts.sm_count);
   say(&to, "shared memory: %d bytes a CTA\n", (int)choice.smem_bytes);
   say_path(&to, row, problem, &facts, call);

@@ -282,7 +282,7 @@ static const char *culprit(const tglu__problem *p, const tglu__call_facts *facts
   if ((uintptr_t)p->up % 16 != 0) return separate ? "up" : "gate_up";
   if (!facts->x_aligned) return "x";
   if (p->n > INT32_MAX) return "intermediate";
-  if (p->k > INT32_MAX - TGLU__ROW_THREADS) return "hidden";
+  if (p->k > INT32_MAX - 384) return "hidden";
   if (facts->tokens > INT32_MAX) return "tokens";
   return "sm_limit";
 }
@@ -366,7 +366,7 @@ static tglu_status launch(const tglu_context *context, const tglu__cuda_entry *e
   tglu__CUlaunchConfig config = {.gridDimX = (uint32_t)(clusters * size),
                                  .gridDimY = 1,
                                  .gridDimZ = 1,
-                                 .blockDimX = TGLU__ROW_THREADS,
+                                 .blockDimX = (uint32_t)tglu__row_threads(row),
                                  .blockDimY = 1,
                                  .blockDimZ = 1,
                                  .sharedMemBytes = (uint32_t)choice->smem_bytes,

@@ -28,7 +28,7 @@ static const char *size_refusal(const tglu__row *row, const tglu__problem *probl
   if (tokens > most) return "needs tokens below 2^31";
   /* The last tile's columns are counted beyond N, by up to a tile. */
   if (problem->n > most - 255) return "needs intermediate below 2^31 - 255";
-  if (problem->k > most - TGLU__ROW_THREADS) return "needs hidden below 2^31 - 384";
+  if (problem->k > most - 384) return "needs hidden below 2^31 - 384";
   int64_t rows = ceil_div(tokens, (int64_t)row->tile_m * row->cluster_m);
   int64_t columns = ceil_div(problem->n, row->tile_n);
   if (rows > most / columns) return "needs fewer than 2^31 tiles";
@@ -42,7 +42,7 @@ bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
   const char *refusal = NULL;
   if (row->dtype != problem->dtype) {
     refusal = "serves another dtype";
-  } else if (problem->gate == NULL || strcmp(row->op, "glu") != 0) {
+  } else if (problem->gate == NULL || row->op != tglu__op_glu) {
     refusal = "serves another operation";
   } else if ((refusal = size_refusal(row, problem, call->tokens)) != NULL) {
   } else if (row->loader == tglu__loader_tma &&

@@ -2,7 +2,8 @@
 
 #include <string.h>
 
-#include "../kernels/sm90/smem_layout.h"
+#include "../kernels/sm90/down_launch.h"
+#include "../kernels/sm90/stream_launch.h"
 
 #define DTYPE_bf16 TGLU_DTYPE_BF16
 #define DTYPE_f16 TGLU_DTYPE_F16
@@ -22,7 +23,7 @@
 const tglu__row tglu__rows[] = {
 #define ROW(op, dtype, schedule, tile_m, tile_n, stages, cluster_m, loader)              \
   {TEXT_(NAME_(op, dtype, schedule, tile_m, tile_n, stages, cluster_m, loader)),         \
-   #op, #schedule, DTYPE_##dtype, tglu__schedule_##schedule, tile_m, tile_n, stages,     \
+   #op, #schedule, tglu__op_##op, DTYPE_##dtype, tglu__schedule_##schedule, tile_m, tile_n, stages,     \
    cluster_m, tglu__loader_##loader,                                                     \
    &CUBIN_(NAME_(op, dtype, schedule, tile_m, tile_n, stages, cluster_m, loader))},
 #include "../kernels/sm90/rows.def"
@@ -38,16 +39,42 @@ int32_t tglu__row_find(const char *name) {
   return -1;
 }
 
+bool tglu__row_is_stream(const tglu__row *row) {
+  return row->schedule == tglu__schedule_stream ||
+         row->schedule == tglu__schedule_stream_wide;
+}
+
+static int32_t is_wide(const tglu__row *row) {
+  return row->schedule == tglu__schedule_stream_wide;
+}
+
+int32_t tglu__row_threads(const tglu__row *row) {
+  return tglu__row_is_stream(row) ? tglu_stream_threads(is_wide(row)) : 384;
+}
+
+int32_t tglu__row_ctas_per_sm(const tglu__row *row) {
+  return tglu__row_is_stream(row) ? tglu_stream_ctas_per_sm(is_wide(row)) : 1;
+}
+
 int32_t tglu__row_b_rows(const tglu__row *row) {
-  return row->schedule == tglu__schedule_gate_first ? row->tile_n : 2 * row->tile_n;
+  bool one = row->schedule == tglu__schedule_gate_first || row->op == tglu__op_down;
+  return one ? row->tile_n : 2 * row->tile_n;
 }
 
 int32_t tglu__row_weight_box_rows(const tglu__row *row) {
+  if (row->op == tglu__op_down)
+    return tglu_down_box_rows(row->tile_n, row->cluster_m,
+                              row->schedule == tglu__schedule_down_split);
   return tglu_weight_box_rows(row->tile_n, row->cluster_m,
                               row->schedule == tglu__schedule_gate_first);
 }
 
 int32_t tglu__row_smem_bytes(const tglu__row *row) {
+  if (tglu__row_is_stream(row))
+    return tglu_stream_smem_bytes(row->tile_m, row->tile_n, row->stages,
+                                  row->op == tglu__op_glu, is_wide(row));
+  if (row->op == tglu__op_down)
+    return tglu_down_smem_bytes(row->tile_m, row->tile_n, row->stages);
   if (row->loader == tglu__loader_general)
     return tglu_general_smem_bytes(row->tile_m, row->tile_n, row->stages);
   return tglu_smem_bytes(row->tile_m, row->tile_n, tglu__row_b_rows(row), row->stages);

@@ -2,6 +2,7 @@
 #ifndef TGLU_PLAN_ROWS_H
 #define TGLU_PLAN_ROWS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,11 +17,21 @@ typedef struct tglu__cubin {
 } tglu__cubin;
 
 typedef enum tglu__schedule {
-  tglu__schedule_paired_pingpong,
+  tglu__schedule_paired_pingpong, /* op glu: launch.h                           */
   tglu__schedule_paired_coop,
   tglu__schedule_gate_first,
-  tglu__schedule_paired_general
+  tglu__schedule_paired_general,
+  tglu__schedule_stream,          /* op glu and down: stream_launch.h           */
+  tglu__schedule_stream_wide,
+  tglu__schedule_down_pingpong,   /* op down: down_launch.h                     */
+  tglu__schedule_down_coop,
+  tglu__schedule_down_split
 } tglu__schedule;
+
+typedef enum tglu__op {
+  tglu__op_glu, /* H = act(X Wg^T + bg) * (X Wu^T + bu)                         */
+  tglu__op_down /* O = X W^T + b (+ R): an MLP's second half, and a linear      */
+} tglu__op;
 
 typedef enum tglu__loader {
   tglu__loader_tma,    /* 16-byte pointers, strides a multiple of 8 elements */
@@ -29,18 +40,19 @@ typedef enum tglu__loader {
 
 typedef struct tglu__row {
   const char *name;          /* of the row and of its kernel                    */
-  const char *op;            /* "glu"                                           */
+  const char *op_name;       /* "glu" or "down"                                 */
   const char *schedule_name;
+  tglu__op op;
   tglu_dtype dtype;
   tglu__schedule schedule;
   int32_t tile_m, tile_n;    /* output tile of one unit of work                 */
   int32_t stages;
-  int32_t cluster_m;         /* CTAs of a cluster, side by side along tokens    */
+  int32_t cluster_m;         /* CTAs of a cluster, side by side along tokens; of
+                                down_split: which share one tile and split its K */
   tglu__loader loader;
   const tglu__cubin *cubin;
 } tglu__row;
 
-enum { TGLU__ROW_THREADS = 384 }; /* a producer and two consumer warpgroups */
 
 extern const tglu__row tglu__rows[];
 extern const int32_t tglu__row_total;
@@ -48,10 +60,16 @@ extern const int32_t tglu__row_total;
 /* Index of the row of that name, -1 if there is none. */
 int32_t tglu__row_find(const char *name);
 
-/* Rows of the weights' tile in shared memory per unit: 2 * tile_n, or tile_n for
- * gate_first, which holds one of gate and up at a time. */
+/* Whether the row reads its operands by plain loads (stream_launch.h), else by TMA. */
+bool tglu__row_is_stream(const tglu__row *row);
+/* Threads of a CTA; CTAs that share an SM. */
+int32_t tglu__row_threads(const tglu__row *row);
+int32_t tglu__row_ctas_per_sm(const tglu__row *row);
+
+/* Rows of the weights' tile in shared memory per unit: 2 * tile_n, or tile_n where one
+ * operand is held at a time (gate_first, op down).  Not for stream rows. */
 int32_t tglu__row_b_rows(const tglu__row *row);
-/* Rows of one box of the weights' maps. */
+/* Rows of one box of the weights' maps.  Not for stream rows. */
 int32_t tglu__row_weight_box_rows(const tglu__row *row);
 /* Dynamic shared memory of a launch. */
 int32_t tglu__row_smem_bytes(const tglu__row *row);
