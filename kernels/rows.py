@@ -16,13 +16,18 @@ SCHEDULE_FILES = {
     "paired_coop": "paired.cuh",
     "gate_first": "gate_first.cuh",
     "paired_general": "paired_general.cuh",
+    "stream": "stream.cuh",
+    "stream_wide": "stream.cuh",
 }
 SCHEDULE_MACROS = {
     "paired_pingpong": "ROW_SCHEDULE_PINGPONG",
     "paired_coop": "ROW_SCHEDULE_COOP",
     "gate_first": "ROW_SCHEDULE_GATE_FIRST",
     "paired_general": "ROW_SCHEDULE_GENERAL",
+    "stream": "ROW_SCHEDULE_STREAM",
+    "stream_wide": "ROW_SCHEDULE_STREAM_WIDE",
 }
+OPS = ("glu", "down")
 DTYPES = ("bf16", "f16")
 LOADERS = ("tma", "general")
 FIELDS = ("op", "dtype", "schedule", "tile_m", "tile_n", "stages", "cluster_m", "loader")
@@ -54,6 +59,7 @@ class Row(NamedTuple):
         """Text of the row's translation unit: every ROW_ macro is there, the ones of
         alternatives as 0 or 1."""
         defines = [("ROW_NAME", self.name)]
+        defines += [(f"ROW_OP_{name.upper()}", int(name == self.op)) for name in OPS]
         defines += [(f"ROW_DTYPE_{name.upper()}", int(name == self.dtype)) for name in DTYPES]
         defines += [(f"ROW_{field.upper()}", getattr(self, field))
                     for field in ("tile_m", "tile_n", "stages", "cluster_m")]
@@ -88,7 +94,7 @@ def read_rows(sm90=SM90):
             row = Row(*values[:3], *(int(value) for value in values[3:7]), values[7])
         except ValueError:
             raise ValueError(f"rows.def: a size is not a number: {line}") from None
-        known = {"op": ("glu",), "dtype": DTYPES, "schedule": SCHEDULE_FILES,
+        known = {"op": OPS, "dtype": DTYPES, "schedule": SCHEDULE_FILES,
                  "loader": LOADERS}
         for field, names in known.items():
             if getattr(row, field) not in names:

@@ -46,12 +46,12 @@ TGLU_HOST_DEVICE int32_t tglu_stream_blocks(int32_t tile_n, int32_t glu) {
 
 /* Dynamic shared memory:
  *   offset 0   rings: stages x threads x (64 bytes a weight tile + 32 bytes per 8 tokens)
- *   ring end   partial sums: 2 x warps x [tile_m x 16 blocks] floats                     */
+ *   ring end   partial sums: warps x [tile_m x 16 blocks] floats                         */
 TGLU_HOST_DEVICE int32_t tglu_stream_smem_bytes(int32_t tile_m, int32_t tile_n, int32_t stages,
                                                 int32_t glu, int32_t wide) {
   int32_t blocks = tglu_stream_blocks(tile_n, glu), threads = tglu_stream_threads(wide);
   return stages * threads * (64 * blocks + 4 * tile_m) +
-         2 * (threads / 32) * tile_m * 16 * blocks * 4;
+         threads / 32 * tile_m * 16 * blocks * 4;
 }
 
 #endif /* TGLU_SM90_STREAM_LAUNCH_H */
