@@ -1,5 +1,6 @@
 /* Contexts: options and environment, the choice of a backend, memory, the log. */
 #include "internal.h"
+#include "plan/tune.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -54,6 +55,7 @@ static void free_text(const tglu_context *context, const char *text)
 
 static void dispose(tglu_context *context)
 {
+  tglu__tune_free(context);
   if (context->ops) context->ops->close(context, context->state);
   free_text(context, context->options.row);
   free_text(context, context->options.cpu_isa);
@@ -162,7 +164,8 @@ static tglu_status blame_variable(const environment *env, tglu_status status)
   return status;
 }
 
-/* Where the tuning cache lies unless the caller says: "" if there is no home. */
+/* Where the tuning cache lies unless the caller says: "" if there is no home, and for
+ * "/", which stands for none where a user has no entry in the system's list. */
 static void default_tune_cache(char *path, size_t bytes)
 {
   const char *cache = getenv("XDG_CACHE_HOME");
@@ -171,7 +174,7 @@ static void default_tune_cache(char *path, size_t bytes)
   path[0] = '\0';
   if (cache && cache[0] == '/')
     length = snprintf(path, bytes, "%s/tileglu/tune.txt", cache);
-  else if (home && home[0] == '/')
+  else if (home && home[0] == '/' && home[strspn(home, "/")])
     length = snprintf(path, bytes, "%s/.cache/tileglu/tune.txt", home);
   if ((size_t)length >= bytes) path[0] = '\0';
 }
@@ -381,6 +384,8 @@ static tglu_status build(const tglu_context_options *options, const environment 
     dispose(context);
     return status;
   }
+  context->info.tune_cache = context->options.tune_cache;
+  tglu__tune_load(context);
   tglu__log(context, TGLU_LOG_INFO, "tileglu %s: %s", tglu_version_string(),
             context->info.reason);
   *out = context;
@@ -415,7 +420,8 @@ void tglu_context_info_init(tglu_context_info *info)
 tglu_status tglu_context_get_info(const tglu_context *context, tglu_context_info *info)
 {
   if (!context) return INVALID("context: must not be NULL");
-  return tglu__struct_out("info", info, sizeof *info, sizeof *info, &context->info);
+  const size_t first = offsetof(tglu_context_info, tune_cache);
+  return tglu__struct_out("info", info, first, sizeof *info, &context->info);
 }
 
 void tglu_row_info_init(tglu_row_info *info)

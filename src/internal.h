@@ -117,6 +117,8 @@ typedef struct tglu__backend_ops {
   void (*plan_info)(const tglu_context *context, const void *plan, int64_t tokens,
                     tglu_plan_info *info);
   size_t (*copied_bytes)(const tglu_context *context, const void *plan);
+  /* The largest token count that is planned like this one, 1 <= tokens <= 2^31. */
+  int64_t (*bucket_tokens)(int64_t tokens);
   /* CPU: stream must be NULL and x, out, ... any address.  CUDA: pointers at
    * multiples of the element size. */
   bool needs_element_alignment;
@@ -134,6 +136,7 @@ struct tglu_context {
                                     tune_cache is never NULL, "" is none          */
   tglu_context_info info;        /* strings owned by the backend's state or static */
   char *reason;                  /* owned; info.reason points to it               */
+  struct tglu__tuning *tuning;   /* winners read from the cache; NULL: none        */
   _Atomic int32_t references;    /* 1 + live objects                              */
 };
 

@@ -223,9 +223,8 @@ typedef struct tglu_context_options {
   const char *cpu_isa;      /* "portable" "avx2" "avx512" "amx": use no more
                                than this; NULL: best that CPU and OS enable.
                                One that this CPU or build lacks is refused       */
-  const char *tune_cache;   /* path of the tuning cache (no tuner reads or writes it
-                               yet); NULL: the default place;
-                               "": none                                          */
+  const char *tune_cache;   /* file of tuned rows (see "Tuning" below); NULL: the
+                               default place; "": none                           */
   const char *cuda_library; /* driver library to open; NULL: "libcuda.so.1"      */
   tglu_log_fn log;          /* NULL: silent                                      */
   void *log_user;
@@ -251,6 +250,9 @@ typedef struct tglu_context_info {
   const char *device_name;  /* "NVIDIA H200", the CPU's name; lives with context */
   const char *cpu_isa;      /* ISA level in use, NULL on CUDA                    */
   const char *reason;       /* why this backend, in a sentence                   */
+  const char *tune_cache;   /* path of its tuning cache, "" if it has none       */
+  int32_t driver_version;   /* CUDA version that the driver serves, 13000 for 13.0;
+                               0 on the CPU                                      */
 } tglu_context_info;
 
 /* Set info->size first (tglu_context_info_init does). */
@@ -281,6 +283,45 @@ TGLU_API void tglu_row_info_init(tglu_row_info *info);
 TGLU_API int32_t tglu_row_count(const tglu_context *context);
 TGLU_API tglu_status tglu_row_get(const tglu_context *context, int32_t index,
                                   tglu_row_info *info);
+
+/* ---- Tuning -----------------------------------------------------------------
+ * Which row serves a number of tokens is decided when an object is created: by the
+ * tuning cache where it holds a measured winner for this problem, else by the cost
+ * model.  The cache is a text file, read once, when a context is created, and never
+ * written but by tglu_tune_record (which `tileglu tune` calls).  Its place, unless
+ * an option or TILEGLU_TUNE_CACHE says otherwise:
+ *     $XDG_CACHE_HOME/tileglu/tune.txt, else $HOME/.cache/tileglu/tune.txt, else none
+ * A winner counts only for the same version of this library, the same rows (their
+ * hashes), backend, device name, SMs or threads in use, driver or ISA level, type,
+ * operation, sizes, and bucket of token counts; and only if its row can serve the
+ * problem.  A context with batch_invariant or a forced row reads no cache.  A file
+ * that is missing counts as empty; so does, with one warning through the log, a file
+ * that is damaged, larger than 4 MiB or none of ours.  Nothing ever fails for it. */
+typedef struct tglu_tune_entry {
+  size_t size;
+  const char *op;        /* "glu", or "down": an MLP's second half, or a linear  */
+  tglu_dtype dtype;
+  int64_t hidden;        /* K; of a linear: out_features                         */
+  int64_t intermediate;  /* N; of a linear: in_features                          */
+  int64_t tokens;        /* 1 ... 2^31; the winner serves all counts which the
+                            planner does not tell apart from this one            */
+  const char *row;       /* the winner; usable in the context, of this op, dtype */
+  double us;             /* its time in microseconds, > 0                        */
+  const char *runner_up; /* the second, or NULL; for explain                     */
+  double runner_up_us;   /* > 0 where runner_up is given                         */
+} tglu_tune_entry;
+
+TGLU_API void tglu_tune_entry_init(tglu_tune_entry *entry);
+
+/* Stores a winner in the context's cache file, over a former one for the same key.
+ * The file is replaced as a whole (written beside, renamed), under a lock on the file
+ * PATH.lock beside it, so that any number of processes and threads may record at once
+ * and a process that dies leaves the old file or the new one.  A damaged file is
+ * replaced; one larger than 4 MiB, or which is no regular file, is left alone.  At most
+ * two missing folders are made.  TGLU_ERR_IO: nothing was saved, the message says
+ * why.  Contexts, this one too, that exist already do not see the winner. */
+TGLU_API tglu_status tglu_tune_record(const tglu_context *context,
+                                      const tglu_tune_entry *entry);
 
 /* ---- GLU: H = act(X Wg^T + bg) * (X Wu^T + bu) ------------------------------- */
 typedef struct tglu_glu tglu_glu;
@@ -374,7 +415,8 @@ typedef struct tglu_plan_info {
                             names its GLU's row here ... NULL if nothing would
                             run (tokens or intermediate 0)                       */
   const char *down_row;  /* ... and its down projection's here; NULL for a GLU   */
-  int32_t tuned;         /* 1: from the tuning cache, 0: from the cost model     */
+  int32_t tuned;         /* 1: from the tuning cache (of an MLP: at least one of
+                            its rows), 0: from the cost model or by rule         */
   double predicted_us;   /* the cost model's time, 0 if it has none              */
 } tglu_plan_info;
 

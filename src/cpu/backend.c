@@ -9,6 +9,7 @@
 #include "cpu/plan.h"
 #include "cpu/pool.h"
 #include "internal.h"
+#include "plan/tune.h"
 
 #define CACHE_LINE 64
 
@@ -20,8 +21,11 @@ typedef struct cpu_state {
   char name[TGLU__CPU_NAME_BYTES];
 } cpu_state;
 
+enum { BUCKETS = 32 }; /* of token counts: up to 1, 2, 4, ... 2^31 */
+
 typedef struct cpu_plan {
   tglu__problem problem;
+  const tglu__tuned *tuned[2][BUCKETS]; /* by op; NULL: by rule */
 } cpu_plan;
 
 static const cpu_state *state_of(const tglu_context *context) { return context->state; }
@@ -175,6 +179,32 @@ static tglu_status check_forced(const cpu_state *state, const tglu__problem *pro
   return TGLU_OK;
 }
 
+/* Of counts up to 2^31. */
+static int32_t bucket_of(int64_t tokens) {
+  int32_t bucket = 0;
+  while (INT64_C(1) << bucket < tokens) bucket++;
+  return bucket;
+}
+
+static int64_t cpu_bucket_tokens(int64_t tokens) { return INT64_C(1) << bucket_of(tokens); }
+
+/* The measured winners that serve this problem. */
+static void take_tuned(const tglu_context *context, cpu_plan *plan) {
+  const tglu__problem *p = &plan->problem;
+  static const tglu__tune_op ops[] = {[TGLU__OP_GLU] = TGLU__TUNE_GLU,
+                                      [TGLU__OP_DOWN] = TGLU__TUNE_DOWN};
+  for (int op = 0; op < 2; op++) {
+    for (int b = 0; b < BUCKETS; b++) {
+      const tglu__tuned *t =
+          tglu__tune_find(context, ops[op], p->dtype, p->n, p->k, INT64_C(1) << b);
+      bool serves = t != NULL && tglu__row_serves(&tglu__cpu_rows[t->row],
+                                                  &state_of(context)->facts, (tglu__op)op,
+                                                  p->dtype);
+      plan->tuned[op][b] = serves ? t : NULL;
+    }
+  }
+}
+
 static tglu_status cpu_plan_create(tglu_context *context, const tglu__problem *problem,
                                    void **out) {
   *out = NULL;
@@ -184,6 +214,7 @@ static tglu_status cpu_plan_create(tglu_context *context, const tglu__problem *p
   if (plan == NULL)
     return tglu__fail(TGLU_ERR_OUT_OF_MEMORY, "object: %zu bytes", sizeof *plan);
   plan->problem = *problem;
+  take_tuned(context, plan);
   *out = plan;
   return TGLU_OK;
 }
@@ -205,9 +236,18 @@ static size_t cpu_workspace_bytes(const tglu_context *context, const void *opaqu
              (size_t)tglu__dtype_size(problem->dtype) + CACHE_LINE - 1;
 }
 
-static const tglu__cpu_row *choose(const tglu_context *context, const tglu__problem *problem,
+static const tglu__tuned *tuned_for(const cpu_plan *plan, tglu__op op, int64_t tokens) {
+  return tokens <= INT64_C(1) << (BUCKETS - 1) ? plan->tuned[op][bucket_of(tokens)] : NULL;
+}
+
+static const tglu__cpu_row *choose(const tglu_context *context, const cpu_plan *plan,
                                    tglu__op op, int64_t tokens, const char **why) {
-  return tglu__row_choose(&state_of(context)->facts, op, problem->dtype, tokens, why);
+  const tglu__tuned *tuned = tuned_for(plan, op, tokens);
+  if (tuned != NULL) {
+    if (why != NULL) *why = "tuned";
+    return &tglu__cpu_rows[tuned->row];
+  }
+  return tglu__row_choose(&state_of(context)->facts, op, plan->problem.dtype, tokens, why);
 }
 
 /* ---- run ---- */
@@ -235,17 +275,18 @@ static tglu__product down_product(const tglu__problem *problem, const tglu__call
     .out = call->out, .ldo = call->ldo};
 }
 
-static void run_product(const tglu_context *context, const tglu__problem *problem,
+static void run_product(const tglu_context *context, const cpu_plan *plan,
                         const tglu__product *product, int64_t call_tokens) {
   const cpu_state *state = state_of(context);
-  const tglu__cpu_row *row = choose(context, problem, product->op, call_tokens, NULL);
+  const tglu__cpu_row *row = choose(context, plan, product->op, call_tokens, NULL);
   tglu__product_run(product, row, state->pool, state->scratch);
 }
 
 /* Both halves for one chunk of tokens after the other; H of a chunk is in the
  * workspace.  The rows are those of the whole call, also for the last, short chunk. */
-static void run_mlp(const tglu_context *context, const tglu__problem *problem,
+static void run_mlp(const tglu_context *context, const cpu_plan *plan,
                     const tglu__call *call) {
+  const tglu__problem *problem = &plan->problem;
   int64_t size = tglu__dtype_size(problem->dtype), chunk = chunk_of(call->tokens);
   uintptr_t address = (uintptr_t)call->workspace;
   char *h = (char *)call->workspace + (CACHE_LINE - address % CACHE_LINE) % CACHE_LINE;
@@ -256,7 +297,7 @@ static void run_mlp(const tglu_context *context, const tglu__problem *problem,
     part.out = h;
     part.ldo = problem->n;
     tglu__product glu = glu_product(problem, &part);
-    run_product(context, problem, &glu, call->tokens);
+    run_product(context, plan, &glu, call->tokens);
     part.x = h;
     part.ldx = problem->n;
     part.out = (char *)call->out + token * call->ldo * size;
@@ -264,21 +305,22 @@ static void run_mlp(const tglu_context *context, const tglu__problem *problem,
     if (call->residual != NULL)
       part.residual = (const char *)call->residual + token * call->ldr * size;
     tglu__product down = down_product(problem, &part);
-    run_product(context, problem, &down, call->tokens);
+    run_product(context, plan, &down, call->tokens);
   }
 }
 
 static tglu_status cpu_run(const tglu_context *context, const void *opaque,
                            const tglu__call *call) {
-  const tglu__problem *problem = &((const cpu_plan *)opaque)->problem;
+  const cpu_plan *plan = opaque;
+  const tglu__problem *problem = &plan->problem;
   tglu__pool *pool = state_of(context)->pool;
   tglu__pool_enter(pool);
   if (has_glu(problem) && problem->has_down) {
-    run_mlp(context, problem, call);
+    run_mlp(context, plan, call);
   } else {
     tglu__product product =
         has_glu(problem) ? glu_product(problem, call) : down_product(problem, call);
-    run_product(context, problem, &product, call->tokens);
+    run_product(context, plan, &product, call->tokens);
   }
   tglu__pool_leave(pool);
   return TGLU_OK;
@@ -286,11 +328,28 @@ static tglu_status cpu_run(const tglu_context *context, const void *opaque,
 
 /* ---- what would run ---- */
 
-static size_t explain_product(const tglu_context *context, const tglu__problem *problem,
+/* Why this row: the rule, or what was measured. */
+static void say_why(const cpu_plan *plan, tglu__op op, int64_t tokens, const char *rule,
+                    char *text, size_t bytes) {
+  const tglu__tuned *t = tuned_for(plan, op, tokens);
+  if (t == NULL) {
+    snprintf(text, bytes, "%s", rule);
+    return;
+  }
+  int length = snprintf(text, bytes, "tuned, for up to %lld tokens: %.1f us measured",
+                        (long long)t->tokens, t->us);
+  if (t->runner_up >= 0 && length > 0 && (size_t)length < bytes)
+    snprintf(text + length, bytes - (size_t)length, "; runner-up %s, %.1f us",
+             tglu__cpu_rows[t->runner_up].name, t->runner_up_us);
+}
+
+static size_t explain_product(const tglu_context *context, const cpu_plan *plan,
                               const tglu__product *product, int64_t call_tokens,
                               char *buffer, size_t bytes) {
-  const char *why;
-  const tglu__cpu_row *row = choose(context, problem, product->op, call_tokens, &why);
+  const char *rule;
+  char why[256];
+  const tglu__cpu_row *row = choose(context, plan, product->op, call_tokens, &rule);
+  say_why(plan, product->op, call_tokens, rule, why, sizeof why);
   tglu__blocking b = tglu__block(row, state_of(context)->facts.threads, product->tokens,
                                  product->columns, product->k);
   int length = snprintf(
@@ -307,19 +366,20 @@ static size_t explain_product(const tglu_context *context, const tglu__problem *
 
 static size_t cpu_explain(const tglu_context *context, const void *opaque,
                           const tglu__call *call, char *buffer, size_t bytes) {
-  const tglu__problem *problem = &((const cpu_plan *)opaque)->problem;
+  const cpu_plan *plan = opaque;
+  const tglu__problem *problem = &plan->problem;
   tglu__call part = *call;
   bool mlp = has_glu(problem) && problem->has_down;
   if (mlp) part.tokens = chunk_of(call->tokens);
   size_t length = 0;
   if (has_glu(problem)) {
     tglu__product glu = glu_product(problem, &part);
-    length += explain_product(context, problem, &glu, call->tokens, buffer, bytes);
+    length += explain_product(context, plan, &glu, call->tokens, buffer, bytes);
   }
   if (problem->has_down) {
     size_t used = length < bytes ? length : bytes;
     tglu__product down = down_product(problem, &part);
-    length += explain_product(context, problem, &down, call->tokens, buffer + used,
+    length += explain_product(context, plan, &down, call->tokens, buffer + used,
                               bytes - used);
   }
   if (mlp && part.tokens < call->tokens) {
@@ -334,13 +394,14 @@ static size_t cpu_explain(const tglu_context *context, const void *opaque,
 
 static void cpu_plan_info(const tglu_context *context, const void *opaque, int64_t tokens,
                           tglu_plan_info *info) {
-  const tglu__problem *problem = &((const cpu_plan *)opaque)->problem;
+  const cpu_plan *plan = opaque;
+  const tglu__problem *problem = &plan->problem;
   tglu__op first = has_glu(problem) ? TGLU__OP_GLU : TGLU__OP_DOWN;
-  info->row = choose(context, problem, first, tokens, NULL)->name;
-  info->down_row = first == TGLU__OP_GLU && problem->has_down
-                       ? choose(context, problem, TGLU__OP_DOWN, tokens, NULL)->name
-                       : NULL;
-  info->tuned = 0;
+  bool both = first == TGLU__OP_GLU && problem->has_down;
+  info->row = choose(context, plan, first, tokens, NULL)->name;
+  info->down_row = both ? choose(context, plan, TGLU__OP_DOWN, tokens, NULL)->name : NULL;
+  info->tuned = tuned_for(plan, first, tokens) != NULL ||
+                (both && tuned_for(plan, TGLU__OP_DOWN, tokens) != NULL);
   info->predicted_us = 0;
 }
 
@@ -363,6 +424,7 @@ const tglu__backend_ops tglu__cpu_backend = {
   .explain = cpu_explain,
   .plan_info = cpu_plan_info,
   .copied_bytes = cpu_copied_bytes,
+  .bucket_tokens = cpu_bucket_tokens,
   .needs_element_alignment = false,
   .has_streams = false,
 };

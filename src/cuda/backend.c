@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cuda/glu_plan.h"
+#include "plan/tune.h"
 
 static int32_t row_count(const tglu_context *context) {
   (void)context;
@@ -34,6 +35,10 @@ static size_t copied_bytes(const tglu_context *context, const void *plan) {
   return 0;
 }
 
+static int64_t bucket_tokens(int64_t tokens) {
+  return tglu__bucket_tokens(tglu__bucket_of(tokens));
+}
+
 /* ---- explain ---- */
 
 /* A text that may be cut; length counts what it would have been. */
@@ -54,15 +59,33 @@ static void say(text *to, const char *format, ...) {
   if (n > 0) to->length += (size_t)n;
 }
 
+/* The winner that chose this row; NULL: the cost model did. */
+static const tglu__tuned *tuned_of(const tglu_context *context, const tglu__problem *p,
+                                   int32_t row, int64_t tokens) {
+  const tglu__tuned *tuned =
+    tglu__tune_find(context, TGLU__TUNE_GLU, p->dtype, p->n, p->k, tokens);
+  return tuned != NULL && tuned->row == row ? tuned : NULL;
+}
+
 /* The choice as it was made, so that reasons and figures are its own. */
 static void say_why(text *to, const tglu_context *context, const tglu__problem *problem,
-                    tglu__call_facts facts) {
+                    int32_t row, tglu__call_facts facts) {
   const tglu__cuda *cuda = context->state;
   if (cuda->forced_row >= 0) {
     say(to, "why: forced by the option row\n");
     return;
   }
   facts.tokens = tglu__cuda_planned_tokens(context, tglu__bucket_of(facts.tokens));
+  const tglu__tuned *tuned = tuned_of(context, problem, row, facts.tokens);
+  if (tuned != NULL) {
+    say(to, "why: tuned, for up to %lld tokens: %.1f us measured", (long long)tuned->tokens,
+        tuned->us);
+    if (tuned->runner_up >= 0)
+      say(to, "; runner-up %s, %.1f us", tglu__rows[tuned->runner_up].name,
+          tuned->runner_up_us);
+    say(to, "\n");
+    return;
+  }
   tglu__choice best, second;
   tglu__plan_choose(problem, &facts, &cuda->facts, &best, &second);
   say(to, "why: %s, planned for %lld tokens: %.1f us predicted",
@@ -127,7 +150,7 @@ size_t tglu__cuda_explain(const tglu_context *context, const void *planned,
   say(&to, "shared memory: %d bytes a CTA\n", (int)choice.smem_bytes);
   say_path(&to, row, problem, &facts, call);
   say(&to, "layout: %s, read in place\n", tglu_layout_name(problem->layout));
-  say_why(&to, context, problem, facts);
+  say_why(&to, context, problem, index, facts);
   say(&to, "launch: one, programmatic stream serialization %s\n",
       context->options.pdl ? "on" : "off");
   return to.length;
@@ -144,6 +167,7 @@ void tglu__cuda_plan_info(const tglu_context *context, const void *planned, int6
   tglu__choice choice;
   tglu__plan_launch(row, &plan->problem, tokens, &cuda->facts, &choice);
   info->row = tglu__rows[row].name;
+  info->tuned = tuned_of(context, &plan->problem, row, tokens) != NULL;
   info->predicted_us = tglu__plan_cost_us(&choice, &plan->problem, tokens);
 }
 
@@ -160,6 +184,7 @@ const tglu__backend_ops tglu__cuda_backend = {
   .explain = tglu__cuda_explain,
   .plan_info = tglu__cuda_plan_info,
   .copied_bytes = copied_bytes,
+  .bucket_tokens = bucket_tokens,
   .needs_element_alignment = true,
   .has_streams = true,
 };

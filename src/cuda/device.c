@@ -293,6 +293,7 @@ tglu_status tglu__cuda_open(tglu_context *context, void **state) {
   context->info.sm_count = cuda->facts.sm_count;
   context->info.compute_capability = 90;
   context->info.device_name = cuda->name;
+  context->info.driver_version = cuda->driver.version;
   *state = cuda;
   return TGLU_OK;
 }

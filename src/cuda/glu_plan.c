@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../kernels/sm90/smem_layout.h"
+#include "plan/tune.h"
 
 enum { INVARIANT_TOKENS = 4096 }; /* batch-invariant objects are planned for this many */
 
@@ -168,27 +169,32 @@ int64_t tglu__cuda_planned_tokens(const tglu_context *context, int32_t bucket) {
   return tokens > INT32_MAX ? INT32_MAX : tokens;
 }
 
-static int16_t choose_row(const tglu__cuda *cuda, const tglu__problem *problem,
+static int16_t choose_row(const tglu_context *context, const tglu__problem *problem,
                           const tglu__call_facts *facts) {
+  const tglu__cuda *cuda = context->state;
   tglu__choice choice;
   if (cuda->forced_row >= 0) {
     const tglu__row *row = &tglu__rows[cuda->forced_row];
     bool valid = tglu__row_valid(row, problem, facts, &cuda->facts, NULL);
     return (int16_t)(valid ? cuda->forced_row : -1);
   }
+  const tglu__tuned *tuned = tglu__tune_find(context, TGLU__TUNE_GLU, problem->dtype,
+                                             problem->n, problem->k, facts->tokens);
+  if (tuned != NULL &&
+      tglu__row_valid(&tglu__rows[tuned->row], problem, facts, &cuda->facts, NULL))
+    return (int16_t)tuned->row;
   tglu__plan_choose(problem, facts, &cuda->facts, &choice, NULL);
   return (int16_t)choice.row;
 }
 
 static tglu_status fill_buckets(tglu_context *context, tglu__cuda_plan *plan) {
-  const tglu__cuda *cuda = context->state;
   bool served = false;
   for (int32_t b = 0; b < TGLU__BUCKETS; ++b) {
     tglu__call_facts facts = {.tokens = tglu__cuda_planned_tokens(context, b),
                               .x_reachable = true};
-    plan->general[b] = choose_row(cuda, &plan->problem, &facts);
+    plan->general[b] = choose_row(context, &plan->problem, &facts);
     facts.x_aligned = true;
-    plan->aligned[b] = choose_row(cuda, &plan->problem, &facts);
+    plan->aligned[b] = choose_row(context, &plan->problem, &facts);
     int16_t rows[2] = {plan->aligned[b], plan->general[b]};
     for (int i = 0; i < 2; ++i) {
       if (rows[i] < 0) continue;
@@ -199,7 +205,7 @@ static tglu_status fill_buckets(tglu_context *context, tglu__cuda_plan *plan) {
   }
   if (served) return TGLU_OK;
   tglu__call_facts facts = {.tokens = 1, .x_aligned = true, .x_reachable = true};
-  return tglu__cuda_refuse(cuda, &plan->problem, &facts);
+  return tglu__cuda_refuse(context->state, &plan->problem, &facts);
 }
 
 static tglu_status check_pointers(const tglu__cuda *cuda, const tglu__problem *p) {

@@ -131,10 +131,17 @@ static size_t copied_bytes(const tglu_context *context, const void *plan)
   return 77;
 }
 
+static int64_t bucket_tokens(int64_t tokens)
+{
+  return tokens <= 16 ? tokens : (tokens + 15) / 16 * 16;
+}
+
 const tglu__backend_ops tglu__cpu_backend = {
   TGLU_BACKEND_CPU, open_cpu, close_common, row_count, row_get, plan_create,
-  plan_destroy, workspace_bytes, run, explain, plan_info, copied_bytes, false, false};
+  plan_destroy, workspace_bytes, run, explain, plan_info, copied_bytes, bucket_tokens,
+  false, false};
 
 const tglu__backend_ops tglu__cuda_backend = {
   TGLU_BACKEND_CUDA, open_cuda, close_common, row_count, row_get, plan_create,
-  plan_destroy, workspace_bytes, run, explain, plan_info, copied_bytes, true, true};
+  plan_destroy, workspace_bytes, run, explain, plan_info, copied_bytes, bucket_tokens,
+  true, true};
