@@ -37,7 +37,8 @@ typedef struct tglu_down_launch {
   const void *residual; /* [m, n] or NULL; may be the output itself; any multiple of 2
                            bytes, any stride                                        */
   int64_t ldr;          /* elements                                                 */
-  void *out_pointer;    /* for direct stores                                        */
+  void *out_pointer;    /* for direct stores, and for down_split always: it has no use
+                           for the map `out`                                        */
   int64_t ldo;          /* elements                                                 */
 } tglu_down_launch;
 
@@ -47,10 +48,26 @@ TGLU_HOST_DEVICE int32_t tglu_down_box_rows(int32_t tile_n, int32_t cluster_m, i
   return split ? tile_n : tile_n / cluster_m;
 }
 
-/* Dynamic shared memory: as tglu_smem_bytes with tile_n rows of B in a stage; down_split keeps
- * its partial sums, [tile_m x tile_n] floats, where the stage ring was. */
-TGLU_HOST_DEVICE int32_t tglu_down_smem_bytes(int32_t tile_m, int32_t tile_n, int32_t stages) {
-  return tglu_smem_bytes(tile_m, tile_n, tile_n, stages);
+/* ---- down_split: how a cluster adds up one tile ----
+ * The tile's columns, in groups of 8, are dealt out in ranges of equal length: CTA r owns the
+ * groups r * per, ..., at most per of them, per = tglu_split_groups(...).  Every CTA sends its
+ * partial sums of a group to the group's owner, who keeps [cluster][per] blocks of tile_m rows
+ * x 8 floats.  32 bytes between blocks: the owner's threads read along a row, and would all
+ * meet in the same banks. */
+TGLU_HOST_DEVICE int32_t tglu_split_groups(int32_t tile_n, int32_t cluster) {
+  return (tile_n / 8 + cluster - 1) / cluster;
+}
+TGLU_HOST_DEVICE int32_t tglu_split_block_bytes(int32_t tile_m) { return tile_m * 32 + 32; }
+
+/* Dynamic shared memory: stage ring with tile_n rows of B in a stage; then output staging as
+ * in smem_layout.h, or (split) the partial sums; then the mbarriers, two more for split. */
+TGLU_HOST_DEVICE int32_t tglu_down_smem_bytes(int32_t tile_m, int32_t tile_n, int32_t stages,
+                                              int32_t cluster_m, int32_t split) {
+  return !split ? tglu_smem_bytes(tile_m, tile_n, tile_n, stages)
+                : TGLU_SMEM_ALIGNMENT + stages * tglu_stage_bytes(tile_m, tile_n) +
+                      cluster_m * tglu_split_groups(tile_n, cluster_m) *
+                          tglu_split_block_bytes(tile_m) +
+                      TGLU_SMEM_BARRIER_BYTES;
 }
 
 #endif /* TGLU_SM90_DOWN_LAUNCH_H */

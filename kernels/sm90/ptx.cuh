@@ -56,6 +56,15 @@ TGLU_DEVICE void cluster_sync() {
                    : "memory");
 }
 
+/* The two halves of cluster_sync, apart; arrive without a fence, for who has published its
+ * mbarriers with fence_mbarrier_init and has nothing else to show. */
+TGLU_DEVICE void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+TGLU_DEVICE void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 /* ---- mbarrier ---- */
 TGLU_DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -180,6 +189,29 @@ TGLU_DEVICE void stmatrix_x4(uint32_t address, uint32_t r0, uint32_t r1, uint32_
 TGLU_DEVICE void stmatrix_x2(uint32_t address, uint32_t r0, uint32_t r1) {
   asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(r0),
                "r"(r1)
+               : "memory");
+}
+
+/* ldmatrix: the reverse of stmatrix, same addresses, same fragments. */
+TGLU_DEVICE void ldmatrix_x4(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+TGLU_DEVICE void ldmatrix_x2(uint32_t (&r)[2], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(address)
+               : "memory");
+}
+
+/* ---- st.async: two floats into the shared memory of any CTA of the cluster; completes 8
+ * bytes of the mbarrier there.  Both addresses from cluster_address(), of the same CTA. */
+TGLU_DEVICE void store_async(uint32_t remote, float a, float b, uint32_t remote_barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32"
+               " [%0], {%1, %2}, [%3];" ::"r"(remote),
+               "f"(a), "f"(b), "r"(remote_barrier)
                : "memory");
 }
 

@@ -39,7 +39,7 @@ template <int Count> TGLU_DEVICE void wgmma_pin(float (&d)[Count]) {
 #define WGMMA_TYPES ".f32.f16.f16 "
 #endif
 
-/* Operand text and constraints of the first 8 n accumulator registers. */
+/* Operand text and constraints of the first 8 n accumulator registers; nH: 4 more. */
 #define WGMMA_T1 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define WGMMA_T2 WGMMA_T1 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define WGMMA_T3 WGMMA_T2 ",%16,%17,%18,%19,%20,%21,%22,%23"
@@ -56,6 +56,11 @@ template <int Count> TGLU_DEVICE void wgmma_pin(float (&d)[Count]) {
 #define WGMMA_T14 WGMMA_T13 ",%104,%105,%106,%107,%108,%109,%110,%111"
 #define WGMMA_T15 WGMMA_T14 ",%112,%113,%114,%115,%116,%117,%118,%119"
 #define WGMMA_T16 WGMMA_T15 ",%120,%121,%122,%123,%124,%125,%126,%127"
+#define WGMMA_T1H WGMMA_T1 ",%8,%9,%10,%11"
+#define WGMMA_T2H WGMMA_T2 ",%16,%17,%18,%19"
+#define WGMMA_T3H WGMMA_T3 ",%24,%25,%26,%27"
+#define WGMMA_T4H WGMMA_T4 ",%32,%33,%34,%35"
+#define WGMMA_T5H WGMMA_T5 ",%40,%41,%42,%43"
 
 #define WGMMA_O(i)                                                                            \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
@@ -76,6 +81,12 @@ template <int Count> TGLU_DEVICE void wgmma_pin(float (&d)[Count]) {
 #define WGMMA_O14 WGMMA_O13, WGMMA_O(104)
 #define WGMMA_O15 WGMMA_O14, WGMMA_O(112)
 #define WGMMA_O16 WGMMA_O15, WGMMA_O(120)
+#define WGMMA_Q(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define WGMMA_O1H WGMMA_O1, WGMMA_Q(8)
+#define WGMMA_O2H WGMMA_O2, WGMMA_Q(16)
+#define WGMMA_O3H WGMMA_O3, WGMMA_Q(24)
+#define WGMMA_O4H WGMMA_O4, WGMMA_Q(32)
+#define WGMMA_O5H WGMMA_O5, WGMMA_Q(40)
 
 /* D += A B^T for one k of 16; with accumulate == 0, D = A B^T: predicating scale-d
  * spares the zeroing and a peeled first k-block. */
@@ -89,9 +100,16 @@ template <int Count> TGLU_DEVICE void wgmma_pin(float (&d)[Count]) {
                  : "l"(desc_a), "l"(desc_b), "r"(accumulate));                                 \
   }
 
+WGMMA_DEFINE(16, 1, 8, 9, 10)
+WGMMA_DEFINE(24, 1H, 12, 13, 14)
 WGMMA_DEFINE(32, 2, 16, 17, 18)
+WGMMA_DEFINE(40, 2H, 20, 21, 22)
+WGMMA_DEFINE(48, 3, 24, 25, 26)
+WGMMA_DEFINE(56, 3H, 28, 29, 30)
 WGMMA_DEFINE(64, 4, 32, 33, 34)
+WGMMA_DEFINE(72, 4H, 36, 37, 38)
 WGMMA_DEFINE(80, 5, 40, 41, 42)
+WGMMA_DEFINE(88, 5H, 44, 45, 46)
 WGMMA_DEFINE(96, 6, 48, 49, 50)
 WGMMA_DEFINE(112, 7, 56, 57, 58)
 WGMMA_DEFINE(128, 8, 64, 65, 66)

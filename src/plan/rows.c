@@ -74,7 +74,8 @@ int32_t tglu__row_smem_bytes(const tglu__row *row) {
     return tglu_stream_smem_bytes(row->tile_m, row->tile_n, row->stages,
                                   row->op == tglu__op_glu, is_wide(row));
   if (row->op == tglu__op_down)
-    return tglu_down_smem_bytes(row->tile_m, row->tile_n, row->stages);
+    return tglu_down_smem_bytes(row->tile_m, row->tile_n, row->stages, row->cluster_m,
+                                row->schedule == tglu__schedule_down_split);
   if (row->loader == tglu__loader_general)
     return tglu_general_smem_bytes(row->tile_m, row->tile_n, row->stages);
   return tglu_smem_bytes(row->tile_m, row->tile_n, tglu__row_b_rows(row), row->stages);
