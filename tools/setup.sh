@@ -30,6 +30,10 @@ cmake_is_new_enough() {
 found = re.search(r"(\d+)\.(\d+)", sys.stdin.readline())
 sys.exit(tuple(map(int, found.groups())) < (3, 22))'
 }
+has_python_headers() {
+  python3 -c 'import os, sys, sysconfig
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))'
+}
 python_makes_environments() { python3 -c 'import ensurepip, venv'; }
 
 have python3 || die "python3 is needed to run this script; install it first"
@@ -52,6 +56,7 @@ fi
 need python3-venv python_makes_environments
 if [ "$purpose" = test ]; then
   need g++ g++ --version
+  need python3-dev has_python_headers
   if have cc; then
     need libcmocka-dev compiles cmocka.h cmocka
   else

@@ -1,6 +1,7 @@
 #!/bin/sh
 # make test: the source rules, then every test: release build, ASan + UBSan, TSan,
-# README's program against an installed copy, and the comparison with torch.
+# README's program against an installed copy, the comparison with torch, and the Python
+# package.
 # The last line is "N passed, N failed, N skipped"; the exit status is 0 only if
 # nothing failed.
 #   TILEGLU_SKIP_TORCH=1   leave torch out (a counted skip)
@@ -53,7 +54,7 @@ step style python3 tools/check_style.py
 for preset in ${TILEGLU_PRESETS:-gcc-release gcc-asan gcc-tsan}; do
   case $preset in
     # The GPU kernels are the same in every build of the host code: compiled once.
-    *release) build_preset "$preset" -DTILEGLU_TESTS=ON -DTILEGLU_CUDA=AUTO ;;
+    *release) build_preset "$preset" -DTILEGLU_TESTS=ON -DTILEGLU_CUDA=AUTO -DTILEGLU_PYTHON=ON ;;
     *) build_preset "$preset" -DTILEGLU_CUDA=OFF ;;
   esac
   step "ctest-$preset" run_ctest "$preset"
@@ -70,10 +71,13 @@ fi
 
 if [ -n "${TILEGLU_SKIP_TORCH:-}" ]; then
   skip torch "TILEGLU_SKIP_TORCH is set"
+  skip python "TILEGLU_SKIP_TORCH is set"
 else
   sh tools/venv.sh tools/requirements-torch.txt \
     "torch 2.13.0 (about 200 MB where pip finds a CPU build, else the CUDA build of about 3 GB; TILEGLU_SKIP_TORCH=1 leaves it out)"
   step torch .venv/bin/python tests/torch/run.py build/gcc-release
+  sh tools/venv.sh tools/requirements-python.txt "what the tests of the Python package need"
+  step python env PYTHONPATH=build/gcc-release/python .venv/bin/python -m pytest python/tests
 fi
 
 say "Results"

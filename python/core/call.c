@@ -1,0 +1,320 @@
+/* One call: torch's tensors in, the library's arguments out.  What is not as the library
+ * wants it is not judged here: the answer is then NotImplemented, and the Python side
+ * says what is wrong (_rules.py) or makes it right. */
+#include "core.h"
+
+#include <string.h>
+
+/* The arguments, by position. */
+enum {
+  A_MODE, A_X, A_GATE, A_UP, A_GATE_UP, A_DOWN, A_GATE_BIAS, A_UP_BIAS, A_GATE_UP_BIAS,
+  A_DOWN_BIAS, A_RESIDUAL, A_ACTIVATION, A_LAYOUT, A_ALPHA, A_LIMIT, A_OFFSET, A_COUNT
+};
+/* Bits of the mode (tileglu/_ops.py names them, too). */
+enum { MODE_MLP = 1, MODE_EAGER = 2 };
+
+typedef struct bound_call {
+  core_key key;
+  tglu_run_args args; /* all but out, workspace and stream */
+  int32_t slot, dims; /* of x */
+  int64_t shape[CORE_DIMS]; /* of the result */
+} bound_call;
+
+/* ---- names to numbers: by identity, since most callers pass the same string ---- */
+typedef struct name_list {
+  int32_t count;
+  const char *text[6];
+  PyObject *interned[6];
+} name_list;
+
+static name_list activations = {
+  6, {"silu", "gelu_tanh", "gelu_erf", "relu", "sigmoid", "swigluoai"}, {NULL}};
+static name_list layouts = {
+  4, {"separate", "stacked_gate_first", "stacked_up_first", "interleaved"}, {NULL}};
+
+/* The number (from 1 on) of a name, 0 if it is none. */
+static int32_t number_of(name_list *list, PyObject *name)
+{
+  for (int32_t i = 0; i < list->count; i++)
+    if (list->interned[i] == name) return i + 1;
+  if (!PyUnicode_Check(name)) return 0;
+  for (int32_t i = 0; i < list->count; i++) {
+    if (PyUnicode_CompareWithASCIIString(name, list->text[i]) != 0) continue;
+    if (!list->interned[i]) list->interned[i] = PyUnicode_InternFromString(list->text[i]);
+    return i + 1;
+  }
+  return 0;
+}
+
+/* ---- tensors to pointers and strides.  1: done, 0: not ours, -1: exception ---- */
+
+static bool of_call(const core_tensor *tensor, const bound_call *call)
+{
+  return tensor->dtype == call->key.dtype && tensor->slot == call->slot;
+}
+
+static int read_matrix(PyObject *object, const bound_call *call, int64_t rows,
+                       int64_t columns, const void **data, int64_t *ld)
+{
+  core_tensor t;
+  const int done = core_read(object, &t);
+  if (done != 1) return done;
+  if (!of_call(&t, call) || t.dims != 2 || t.shape[0] != rows || t.shape[1] != columns)
+    return 0;
+  if (t.strides[1] != 1 && columns > 1) return 0;
+  *data = t.data;
+  *ld = rows > 1 ? t.strides[0] : columns;
+  return *ld >= columns;
+}
+
+static int read_bias(PyObject *object, const bound_call *call, int64_t size,
+                     const void **data)
+{
+  if (object == Py_None) return 1;
+  core_tensor t;
+  const int done = core_read(object, &t);
+  if (done != 1) return done;
+  *data = t.data;
+  return of_call(&t, call) && t.dims == 1 && t.shape[0] == size &&
+         (size <= 1 || t.strides[0] == 1);
+}
+
+/* Leading dimensions as one: their product, and the stride that they share. */
+static int collapse(const core_tensor *t, int64_t *rows, int64_t *ld)
+{
+  const int32_t last = t->dims - 1;
+  const int64_t columns = t->shape[last];
+  if (t->strides[last] != 1 && columns > 1) return 0;
+  int64_t count = 1, stride = columns;
+  bool regular = true;
+  for (int32_t i = last - 1; i >= 0; i--) {
+    if (t->shape[i] != 1) {
+      if (count == 1) stride = t->strides[i];
+      else if (t->strides[i] != stride * count) regular = false;
+    }
+    count *= t->shape[i];
+  }
+  *rows = count;
+  *ld = count > 1 ? stride : columns;
+  return count == 0 || (regular && *ld >= columns);
+}
+
+static int read_activations(PyObject *const *args, bound_call *call)
+{
+  core_tensor x, residual;
+  int done = core_read(args[A_X], &x);
+  if (done != 1) return done;
+  if (x.dims < 1 || x.dtype == 0 || x.slot < 0) return 0;
+  call->slot = x.slot, call->dims = x.dims, call->key.dtype = x.dtype;
+  call->key.hidden = x.shape[x.dims - 1];
+  memcpy(call->shape, x.shape, sizeof x.shape);
+  call->args.x = x.data;
+  if (!collapse(&x, &call->args.tokens, &call->args.ldx)) return 0;
+  if (args[A_RESIDUAL] == Py_None) return 1;
+
+  int64_t tokens;
+  done = core_read(args[A_RESIDUAL], &residual);
+  if (done != 1) return done;
+  if (!of_call(&residual, call) || residual.dims != x.dims ||
+      memcmp(residual.shape, x.shape, (size_t)x.dims * sizeof x.shape[0]) != 0)
+    return 0;
+  call->args.residual = residual.data;
+  return collapse(&residual, &tokens, &call->args.ldr);
+}
+
+static int read_pair(PyObject *const *args, bound_call *call)
+{
+  core_key *key = &call->key;
+  const int64_t n = key->intermediate, k = key->hidden;
+  int64_t ld_up;
+  int done = read_matrix(args[A_GATE], call, n, k, &key->gate, &key->ld);
+  if (done == 1) done = read_matrix(args[A_UP], call, n, k, &key->up, &ld_up);
+  if (done == 1 && ld_up != key->ld) done = 0;
+  if (done == 1) done = read_bias(args[A_GATE_BIAS], call, n, &key->gate_bias);
+  if (done == 1) done = read_bias(args[A_UP_BIAS], call, n, &key->up_bias);
+  return done;
+}
+
+/* Rows of a weight, -1 if it is no tensor that can be read. */
+static int64_t rows_of(PyObject *object)
+{
+  core_tensor t;
+  const int done = core_read(object, &t);
+  if (done < 0) PyErr_Clear();
+  return done == 1 && t.dims == 2 ? t.shape[0] : -1;
+}
+
+static int read_weights(PyObject *const *args, bool mlp, bound_call *call)
+{
+  core_key *key = &call->key;
+  const bool separate = key->layout == TGLU_LAYOUT_SEPARATE;
+  /* What the layout does not use must not be given. */
+  static const int32_t unused[2][3] = {{A_GATE, A_UP, A_GATE_BIAS},
+                                       {A_GATE_UP, A_GATE_UP_BIAS, A_GATE_UP_BIAS}};
+  for (int i = 0; i < 3; i++)
+    if (args[unused[separate][i]] != Py_None) return 0;
+  if (!separate && args[A_UP_BIAS] != Py_None) return 0;
+  const int64_t rows = rows_of(args[separate ? A_GATE : A_GATE_UP]);
+  if (rows < 0 || (!separate && rows % 2 != 0)) return 0;
+  key->intermediate = separate ? rows : rows / 2;
+  int done;
+  if (separate) {
+    done = read_pair(args, call);
+  } else {
+    done = read_matrix(args[A_GATE_UP], call, rows, key->hidden, &key->gate, &key->ld);
+    if (done == 1) done = read_bias(args[A_GATE_UP_BIAS], call, rows, &key->gate_bias);
+  }
+  if (done != 1 || !mlp) return done;
+  done = read_matrix(args[A_DOWN], call, key->hidden, key->intermediate, &key->down,
+                     &key->ld_down);
+  return done == 1 ? read_bias(args[A_DOWN_BIAS], call, key->hidden, &key->down_bias) : done;
+}
+
+static bool read_number(PyObject *object, float *out)
+{
+  const double value = PyFloat_AsDouble(object);
+  *out = (float)value;
+  return value != -1.0 || !PyErr_Occurred();
+}
+
+static int bind(PyObject *const *args, bound_call *call)
+{
+  const bool mlp = (PyLong_AsLong(args[A_MODE]) & MODE_MLP) != 0;
+  memset(&call->key, 0, sizeof call->key);
+  core_lib.run_args_init(&call->args);
+  core_key *key = &call->key;
+  key->is_mlp = mlp;
+  key->activation = number_of(&activations, args[A_ACTIVATION]);
+  key->layout = args[A_LAYOUT] != Py_None          ? number_of(&layouts, args[A_LAYOUT])
+                : args[A_GATE_UP] == Py_None ? TGLU_LAYOUT_SEPARATE
+                                                   : TGLU_LAYOUT_STACKED_GATE_FIRST;
+  if (key->activation == 0 || key->layout == 0) return 0;
+  if (!read_number(args[A_ALPHA], &key->alpha) || !read_number(args[A_LIMIT], &key->limit) ||
+      !read_number(args[A_OFFSET], &key->offset))
+    return -1;
+  int done = read_activations(args, call);
+  if (done == 1) done = read_weights(args, mlp, call);
+  if (done != 1) return done;
+  if (!mlp) call->shape[call->dims - 1] = key->intermediate;
+  key->context = core_context(call->slot);
+  return key->context ? 1 : -1;
+}
+
+/* Whether torch's dispatcher may be passed by: plain tensors, nothing that watches, and
+ * no gradient asked for.  1: yes, 0: no, -1: exception. */
+static int may_bypass(PyObject *const *args)
+{
+  const int watched = core_watched();
+  if (watched) return watched < 0 ? -1 : 0;
+  const int grad = core_grad_enabled();
+  if (grad < 0) return -1;
+  for (int i = A_X; i <= A_RESIDUAL; i++) {
+    if (args[i] == Py_None) continue;
+    if (!core_is_plain(args[i])) return 0;
+    const int needed = grad ? core_requires_grad(args[i]) : 0;
+    if (needed) return needed < 0 ? -1 : 0;
+  }
+  return 1;
+}
+
+static tglu_status launch(const core_entry *entry, tglu_run_args *args)
+{
+  tglu_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = entry->key.is_mlp ? core_lib.mlp_run(entry->object, args)
+                             : core_lib.glu_run(entry->object, args);
+  Py_END_ALLOW_THREADS
+  return status;
+}
+
+static tglu_status workspace_bytes(const core_entry *entry, int64_t tokens, size_t *bytes)
+{
+  return entry->key.is_mlp ? core_lib.mlp_workspace_bytes(entry->object, tokens, bytes)
+                           : core_lib.glu_workspace_bytes(entry->object, tokens, bytes);
+}
+
+/* Workspace from torch on the current stream: it may be given away again as soon as the
+ * launch is behind it on that stream. */
+static PyObject *run(core_entry *entry, PyObject *x, bound_call *call)
+{
+  tglu_run_args *args = &call->args;
+  size_t bytes = 0;
+  tglu_status status = workspace_bytes(entry, args->tokens, &bytes);
+  if (status) return core_raise(status);
+  PyObject *out = core_new_tensor(x, call->shape, call->dims, &args->out), *space = NULL;
+  if (!out) return NULL;
+  if (bytes > 0) space = core_new_bytes(x, bytes, &args->workspace);
+  args->workspace_bytes = bytes;
+  if ((bytes > 0 && !space) || !core_current_stream(call->slot, &args->stream))
+    status = TGLU_ERR_INTERNAL; /* an exception is set */
+  else
+    status = launch(entry, args);
+  Py_XDECREF(space);
+  if (!status) return out;
+  Py_DECREF(out);
+  return core_raise(status);
+}
+
+static bool ready(Py_ssize_t count)
+{
+  if (!core_is_open() || !core_has_torch()) return false;
+  if (count == A_COUNT) return true;
+  PyErr_Format(PyExc_TypeError, "tileglu._core: %d arguments, not %zd", (int)A_COUNT, count);
+  return false;
+}
+
+PyObject *core_call(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+  (void)self;
+  if (!ready(count)) return NULL;
+  int done = PyLong_AsLong(args[A_MODE]) & MODE_EAGER ? may_bypass(args) : 1;
+  bound_call call;
+  if (done == 1) done = bind(args, &call);
+  if (done < 0) return NULL;
+  if (done == 0) Py_RETURN_NOTIMPLEMENTED;
+  core_entry *entry = core_acquire(&call.key);
+  if (!entry) return NULL;
+  PyObject *out = run(entry, args[A_X], &call);
+  core_release(entry);
+  return out;
+}
+
+PyObject *core_explain(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+  (void)self;
+  bound_call call;
+  if (!ready(count)) return NULL;
+  const int done = bind(args, &call);
+  if (done < 0) return NULL;
+  if (done == 0) Py_RETURN_NOTIMPLEMENTED;
+  core_entry *entry = core_acquire(&call.key);
+  if (!entry) return NULL;
+  char text[4096];
+  const tglu_status status =
+    call.key.is_mlp ? core_lib.mlp_explain(entry->object, &call.args, text, sizeof text)
+                    : core_lib.glu_explain(entry->object, &call.args, text, sizeof text);
+  core_release(entry);
+  return status ? core_raise(status) : PyUnicode_FromString(text);
+}
+
+PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+  (void)self;
+  bound_call call;
+  if (!ready(count)) return NULL;
+  const int done = bind(args, &call);
+  if (done < 0) return NULL;
+  if (done == 0) Py_RETURN_NOTIMPLEMENTED;
+  core_entry *entry = core_acquire(&call.key);
+  if (!entry) return NULL;
+  tglu_plan_info info;
+  core_lib.plan_info_init(&info);
+  const tglu_status status =
+    call.key.is_mlp ? core_lib.mlp_get_plan(entry->object, call.args.tokens, &info)
+                    : core_lib.glu_get_plan(entry->object, call.args.tokens, &info);
+  core_release(entry);
+  if (status) return core_raise(status);
+  return Py_BuildValue("{s:z,s:z,s:O,s:d}", "row", info.row, "down_row", info.down_row,
+                       "tuned", info.tuned ? Py_True : Py_False, "predicted_us",
+                       info.predicted_us);
+}

@@ -1,0 +1,122 @@
+/* One tileglu context a device, made at its first use with the options that
+ * tileglu.configure gave. */
+#include "core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct slot_options {
+  int32_t threads, sm_limit, batch_invariant, stable_weights, pdl;
+  char *row, *cpu_isa, *tune_cache; /* owned; NULL: default */
+} slot_options;
+
+static tglu_context *contexts[CORE_SLOTS];
+static slot_options options_of[CORE_SLOTS];
+static bool configured[CORE_SLOTS];
+
+static tglu_status create(int slot, tglu_context **context)
+{
+  tglu_context_options options;
+  core_lib.context_options_init(&options);
+  options.backend = slot == 0 ? TGLU_BACKEND_CPU : TGLU_BACKEND_CUDA;
+  options.device = slot - 1;
+  if (configured[slot]) {
+    const slot_options *given = &options_of[slot];
+    options.threads = given->threads, options.sm_limit = given->sm_limit;
+    options.batch_invariant = given->batch_invariant;
+    options.stable_weights = given->stable_weights, options.pdl = given->pdl;
+    options.row = given->row, options.cpu_isa = given->cpu_isa;
+    options.tune_cache = given->tune_cache;
+  }
+  /* As many threads as torch uses, unless someone said otherwise. */
+  if (slot == 0 && options.threads == 0 && !getenv("TILEGLU_THREADS"))
+    options.threads = core_torch_threads();
+  return core_lib.context_create(&options, context);
+}
+
+/* The GIL is held: a context is made once a device, and may only wait for the driver. */
+tglu_context *core_context(int slot)
+{
+  if (contexts[slot]) return contexts[slot];
+  tglu_context *context = NULL;
+  const tglu_status status = create(slot, &context);
+  if (status) return core_raise(status), NULL;
+  contexts[slot] = context;
+  return context;
+}
+
+static int slot_of(const char *type, int index)
+{
+  const int slot = strcmp(type, "cpu") == 0 ? 0 : 1 + index;
+  if (slot >= 0 && slot < CORE_SLOTS && (slot == 0 || strcmp(type, "cuda") == 0)) return slot;
+  PyErr_Format(PyExc_ValueError, "device: %s:%d is neither the cpu nor one of cuda:0 to %d",
+               type, index, CORE_SLOTS - 2);
+  return -1;
+}
+
+static bool replace(char **text, const char *with)
+{
+  char *copy = NULL;
+  if (with) {
+    copy = malloc(strlen(with) + 1);
+    if (!copy) return PyErr_NoMemory(), false;
+    strcpy(copy, with);
+  }
+  free(*text);
+  *text = copy;
+  return true;
+}
+
+PyObject *core_configure(PyObject *self, PyObject *args, PyObject *keywords)
+{
+  (void)self;
+  static char *names[] = {"type", "index", "threads", "sm_limit", "batch_invariant",
+                          "stable_weights", "pdl", "row", "cpu_isa", "tune_cache", NULL};
+  if (!core_is_open()) return NULL;
+  tglu_context_options defaults;
+  core_lib.context_options_init(&defaults);
+  slot_options given = {.threads = defaults.threads, .pdl = defaults.pdl};
+  const char *type, *row = NULL, *cpu_isa = NULL, *tune_cache = NULL;
+  int index;
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "si|$iippizzz", names, &type, &index,
+                                   &given.threads, &given.sm_limit, &given.batch_invariant,
+                                   &given.stable_weights, &given.pdl, &row, &cpu_isa,
+                                   &tune_cache))
+    return NULL;
+  const int slot = slot_of(type, index);
+  if (slot < 0) return NULL;
+  slot_options *kept = &options_of[slot];
+  given.row = kept->row, given.cpu_isa = kept->cpu_isa, given.tune_cache = kept->tune_cache;
+  *kept = given;
+  configured[slot] = true;
+  if (!replace(&kept->row, row) || !replace(&kept->cpu_isa, cpu_isa) ||
+      !replace(&kept->tune_cache, tune_cache))
+    return NULL;
+  if (contexts[slot]) {
+    core_forget(contexts[slot]);
+    core_lib.context_destroy(contexts[slot]);
+    contexts[slot] = NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject *core_device_info(PyObject *self, PyObject *args)
+{
+  (void)self;
+  const char *type;
+  int index;
+  if (!core_is_open() || !PyArg_ParseTuple(args, "si", &type, &index)) return NULL;
+  const int slot = slot_of(type, index);
+  tglu_context *context = slot < 0 ? NULL : core_context(slot);
+  if (!context) return NULL;
+  tglu_context_info info;
+  core_lib.context_info_init(&info);
+  const tglu_status status = core_lib.context_get_info(context, &info);
+  if (status) return core_raise(status);
+  return Py_BuildValue("{s:s,s:s,s:s,s:i,s:i,s:i,s:z,s:z}", "backend",
+                       core_lib.backend_name(info.backend), "device_name", info.device_name,
+                       "reason", info.reason, "threads", (int)info.threads, "sm_count",
+                       (int)info.sm_count, "compute_capability",
+                       (int)info.compute_capability, "cpu_isa", info.cpu_isa, "library",
+                       core_lib.version_string());
+}

@@ -1,0 +1,295 @@
+/* torch as the module sees it: tensors, modes, the current stream.  Tensors are read
+ * through DLPack's exchange table where torch has one (its C functions take a tenth of
+ * the time of attributes), else through their attributes. */
+#include "core.h"
+
+#include <string.h>
+
+/* ---- DLPack 1.x, by its published layout ---- */
+typedef struct dl_tensor {
+  void *data;
+  int32_t device_type, device_id, dims;
+  struct { uint8_t code, bits; uint16_t lanes; } dtype;
+  int64_t *shape, *strides;
+  uint64_t byte_offset;
+} dl_tensor;
+
+typedef struct dl_exchange {
+  struct { uint32_t major, minor; void *previous; } header;
+  void *managed_tensor_allocator, *managed_tensor_from_object, *managed_tensor_to_object;
+  int (*tensor_from_object)(void *object, dl_tensor *out);
+  int (*current_work_stream)(int32_t device_type, int32_t device_id, void **stream);
+} dl_exchange;
+
+enum { DL_CPU = 1, DL_CUDA = 2, DL_FLOAT = 2, DL_BFLOAT = 4 };
+
+/* ---- what core_setup was given ---- */
+enum { MAX_WATCHES = 12 };
+static PyObject *tensor_type, *parameter_type;
+static PyObject *dtypes[4]; /* by tglu_dtype */
+static PyObject *watches;   /* tuple of callables without arguments: true is watched */
+static PyObject *forward_ad, *grad_enabled, *raw_stream, *num_threads, *empty_bytes;
+static const dl_exchange *exchange;
+
+/* Interned names. */
+static PyObject *n_data_ptr, *n_shape, *n_stride, *n_dtype, *n_is_cpu, *n_is_cuda,
+  *n_get_device, *n_requires_grad, *n_new_empty_strided, *n_current_level;
+
+static bool intern_names(void)
+{
+  static const struct { PyObject **place; const char *text; } names[] = {
+    {&n_data_ptr, "data_ptr"}, {&n_shape, "shape"}, {&n_stride, "stride"},
+    {&n_dtype, "dtype"}, {&n_is_cpu, "is_cpu"}, {&n_is_cuda, "is_cuda"},
+    {&n_get_device, "get_device"}, {&n_requires_grad, "requires_grad"},
+    {&n_new_empty_strided, "new_empty_strided"}, {&n_current_level, "_current_level"}};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    if (!*names[i].place && !(*names[i].place = PyUnicode_InternFromString(names[i].text)))
+      return false;
+  return true;
+}
+
+static void keep(PyObject **place, PyObject *value)
+{
+  PyObject *before = *place;
+  Py_XINCREF(value);
+  *place = value;
+  Py_XDECREF(before);
+}
+
+static PyObject *or_null(PyObject *value) { return value == Py_None ? NULL : value; }
+
+PyObject *core_setup(PyObject *self, PyObject *args, PyObject *keywords)
+{
+  (void)self;
+  static char *names[] = {"tensor", "parameter", "bf16", "f16", "f32", "watches",
+                          "forward_ad", "grad_enabled", "raw_stream", "num_threads",
+                          "empty_bytes", "exchange", NULL};
+  PyObject *given[12];
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "$OOOOOO!OOOOOO", names, &given[0],
+                                   &given[1], &given[2], &given[3], &given[4], &PyTuple_Type,
+                                   &given[5], &given[6], &given[7], &given[8], &given[9],
+                                   &given[10], &given[11]))
+    return NULL;
+  if (!intern_names()) return NULL;
+  const dl_exchange *table = NULL;
+  if (given[11] != Py_None) {
+    table = PyCapsule_GetPointer(given[11], "dlpack_exchange_api");
+    if (!table) return NULL;
+    if (table->header.major != 1 || !table->tensor_from_object) table = NULL;
+  }
+  keep(&tensor_type, given[0]), keep(&parameter_type, given[1]);
+  keep(&dtypes[TGLU_DTYPE_BF16], given[2]), keep(&dtypes[TGLU_DTYPE_F16], given[3]);
+  keep(&dtypes[TGLU_DTYPE_F32], given[4]), keep(&watches, given[5]);
+  keep(&forward_ad, given[6]), keep(&grad_enabled, given[7]);
+  keep(&raw_stream, or_null(given[8])), keep(&num_threads, given[9]);
+  keep(&empty_bytes, given[10]);
+  exchange = table;
+  Py_RETURN_NONE;
+}
+
+bool core_has_torch(void)
+{
+  if (!tensor_type) PyErr_SetString(PyExc_RuntimeError, "tileglu._core: no torch yet");
+  return tensor_type != NULL;
+}
+
+/* ---- reading ---- */
+
+static int32_t slot_of(int32_t type, int32_t index)
+{
+  if (type == DL_CPU) return 0;
+  return type == DL_CUDA && index >= 0 && index + 1 < CORE_SLOTS ? index + 1 : -1;
+}
+
+static int32_t dtype_of(int code, int bits)
+{
+  if (code == DL_BFLOAT && bits == 16) return TGLU_DTYPE_BF16;
+  if (code == DL_FLOAT && bits == 16) return TGLU_DTYPE_F16;
+  return code == DL_FLOAT && bits == 32 ? TGLU_DTYPE_F32 : 0;
+}
+
+static int read_by_exchange(PyObject *tensor, core_tensor *out)
+{
+  dl_tensor dl;
+  if (exchange->tensor_from_object(tensor, &dl) != 0) return PyErr_Clear(), 0;
+  if (dl.dims > CORE_DIMS) return 0;
+  out->data = (char *)dl.data + dl.byte_offset;
+  out->dims = dl.dims;
+  out->slot = slot_of(dl.device_type, dl.device_id);
+  out->dtype = dl.dtype.lanes == 1 ? dtype_of(dl.dtype.code, dl.dtype.bits) : 0;
+  for (int i = 0; i < dl.dims; i++)
+    out->shape[i] = dl.shape[i], out->strides[i] = dl.strides[i];
+  return 1;
+}
+
+static bool integers(PyObject *tuple, int64_t *out, int32_t *count)
+{
+  const Py_ssize_t size = tuple ? PyTuple_Size(tuple) : -1;
+  bool done = size >= 0 && size <= CORE_DIMS;
+  for (Py_ssize_t i = 0; done && i < size; i++) {
+    out[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
+    done = out[i] != -1 || !PyErr_Occurred();
+  }
+  *count = (int32_t)size;
+  Py_XDECREF(tuple);
+  return done;
+}
+
+static bool is_true(PyObject *object, PyObject *name)
+{
+  PyObject *value = PyObject_GetAttr(object, name);
+  Py_XDECREF(value);
+  return value == Py_True;
+}
+
+static bool read_integer(PyObject *value, int64_t *out)
+{
+  if (!value) return false;
+  *out = (int64_t)PyLong_AsUnsignedLongLongMask(value);
+  Py_DECREF(value);
+  return !PyErr_Occurred();
+}
+
+static int read_by_attributes(PyObject *tensor, core_tensor *out)
+{
+  int64_t pointer = 0, device = -1;
+  int32_t dims = 0;
+  if (!integers(PyObject_GetAttr(tensor, n_shape), out->shape, &out->dims) ||
+      !integers(PyObject_CallMethodObjArgs(tensor, n_stride, NULL), out->strides, &dims) ||
+      dims != out->dims ||
+      !read_integer(PyObject_CallMethodObjArgs(tensor, n_data_ptr, NULL), &pointer))
+    return PyErr_Clear(), 0;
+  out->data = (void *)(intptr_t)pointer;
+  out->slot = -1;
+  if (is_true(tensor, n_is_cuda)) {
+    if (read_integer(PyObject_CallMethodObjArgs(tensor, n_get_device, NULL), &device))
+      out->slot = slot_of(DL_CUDA, (int32_t)device);
+  } else if (is_true(tensor, n_is_cpu)) {
+    out->slot = 0;
+  }
+  PyErr_Clear();
+  PyObject *dtype = PyObject_GetAttr(tensor, n_dtype);
+  out->dtype = TGLU_DTYPE_F32;
+  while (out->dtype > 0 && dtype != dtypes[out->dtype]) out->dtype--;
+  Py_XDECREF(dtype);
+  return dtype ? 1 : -1;
+}
+
+int core_read(PyObject *tensor, core_tensor *out)
+{
+  const int done = exchange ? read_by_exchange(tensor, out) : read_by_attributes(tensor, out);
+  if (done != 1 || out->data) return done;
+  for (int i = 0; i < out->dims; i++)
+    if (out->shape[i] == 0) return 1;
+  return 0; /* elements without memory: a zero tensor, a fake one */
+}
+
+bool core_is_plain(PyObject *tensor)
+{
+  PyObject *type = (PyObject *)Py_TYPE(tensor);
+  return type == tensor_type || type == parameter_type;
+}
+
+/* ---- modes ---- */
+
+/* Truth of what a callable returns; -1 with an exception set. */
+static int ask(PyObject *callable)
+{
+  PyObject *answer = PyObject_CallNoArgs(callable);
+  if (!answer) return -1;
+  const int truth = answer == Py_False || answer == Py_None ? 0 : PyObject_IsTrue(answer);
+  Py_DECREF(answer);
+  return truth;
+}
+
+int core_watched(void)
+{
+  const Py_ssize_t count = PyTuple_Size(watches);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    const int answer = ask(PyTuple_GetItem(watches, i));
+    if (answer != 0) return answer;
+  }
+  PyObject *level = PyObject_GetAttr(forward_ad, n_current_level);
+  if (!level) return -1;
+  const long value = PyLong_AsLong(level);
+  Py_DECREF(level);
+  return PyErr_Occurred() ? -1 : value >= 0;
+}
+
+int core_grad_enabled(void) { return ask(grad_enabled); }
+
+int core_requires_grad(PyObject *tensor)
+{
+  PyObject *value = PyObject_GetAttr(tensor, n_requires_grad);
+  if (!value) return -1;
+  Py_DECREF(value);
+  return value == Py_True;
+}
+
+/* ---- new tensors, streams ---- */
+
+/* The address of a tensor that was just made; takes the tensor back where there is none. */
+static PyObject *with_address(PyObject *made, void **data)
+{
+  int64_t pointer = 0;
+  if (!made) return NULL;
+  if (!read_integer(PyObject_CallMethodObjArgs(made, n_data_ptr, NULL), &pointer)) {
+    Py_DECREF(made);
+    return NULL;
+  }
+  *data = (void *)(intptr_t)pointer;
+  return made;
+}
+
+PyObject *core_new_tensor(PyObject *like, const int64_t *shape, int32_t dims, void **data)
+{
+  PyObject *sizes = PyTuple_New(dims), *strides = PyTuple_New(dims), *made = NULL;
+  int64_t stride = 1;
+  bool done = sizes && strides;
+  for (int32_t i = dims - 1; done && i >= 0; i--) {
+    PyObject *size = PyLong_FromLongLong(shape[i]), *step = PyLong_FromLongLong(stride);
+    done = size && step;
+    if (size) PyTuple_SetItem(sizes, i, size);
+    if (step) PyTuple_SetItem(strides, i, step);
+    stride *= shape[i] > 1 ? shape[i] : 1;
+  }
+  if (done) made = PyObject_CallMethodObjArgs(like, n_new_empty_strided, sizes, strides, NULL);
+  Py_XDECREF(sizes), Py_XDECREF(strides);
+  return with_address(made, data);
+}
+
+PyObject *core_new_bytes(PyObject *like, size_t bytes, void **data)
+{
+  PyObject *size = PyLong_FromSize_t(bytes);
+  PyObject *made = size ? PyObject_CallFunctionObjArgs(empty_bytes, like, size, NULL) : NULL;
+  Py_XDECREF(size);
+  return with_address(made, data);
+}
+
+bool core_current_stream(int slot, void **stream)
+{
+  *stream = NULL;
+  if (slot == 0) return true;
+  if (exchange && exchange->current_work_stream)
+    return exchange->current_work_stream(DL_CUDA, slot - 1, stream) == 0;
+  if (!raw_stream) {
+    PyErr_SetString(PyExc_RuntimeError, "tileglu: this torch was built without CUDA");
+    return false;
+  }
+  PyObject *index = PyLong_FromLong(slot - 1);
+  int64_t pointer = 0;
+  const bool done =
+    index && read_integer(PyObject_CallFunctionObjArgs(raw_stream, index, NULL), &pointer);
+  Py_XDECREF(index);
+  *stream = (void *)(intptr_t)pointer;
+  return done;
+}
+
+int core_torch_threads(void)
+{
+  PyObject *value = num_threads ? PyObject_CallNoArgs(num_threads) : NULL;
+  const long threads = value ? PyLong_AsLong(value) : 0;
+  Py_XDECREF(value);
+  PyErr_Clear();
+  return threads > 0 && threads <= 1024 ? (int)threads : 0;
+}

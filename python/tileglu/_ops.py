@@ -1,0 +1,248 @@
+"""glu and mlp on torch tensors, and their registration with torch.library.
+
+A call takes one of two ways.  Eagerly, with plain tensors and nothing of torch's that
+watches or changes calls, the public function goes straight to C.  Else it goes through
+torch.ops.tileglu: autocast casts, autograd refuses, compilers see the fake
+implementation, and the CPU or CUDA implementation ends in the same C call.
+"""
+
+import torch
+
+from . import __file__ as _package_file
+from . import __version__, _core, _rules
+
+_MLP, _EAGER = 1, 2  # bits of the mode, as in core/call.c
+
+if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 4):
+    raise ImportError(f"tileglu {__version__} needs torch 2.4 or newer and found "
+                      f"{torch.__version__}")
+
+
+def _setup():
+    """Hands torch's types and functions to C.  Returns whether the eager way is open: not
+    where this torch lacks one of the functions that say what is watching."""
+    c = torch._C
+    names = ("_len_torch_function_stack", "_len_torch_dispatch_stack",
+             "_is_any_autocast_enabled", "_are_functorch_transforms_active",
+             "_get_tracing_state")
+    watches = [getattr(c, name, None) for name in names]
+    watches.append(getattr(c._autograd, "_profiler_enabled", None))
+    _core.setup(
+        tensor=torch.Tensor, parameter=torch.nn.Parameter, bf16=torch.bfloat16,
+        f16=torch.float16, f32=torch.float32,
+        watches=tuple(watch for watch in watches if watch is not None),
+        forward_ad=torch.autograd.forward_ad, grad_enabled=torch.is_grad_enabled,
+        raw_stream=getattr(c, "_cuda_getCurrentRawStream", None),
+        num_threads=torch.get_num_threads,
+        empty_bytes=lambda like, size: torch.empty(size, dtype=torch.uint8, device=like.device),
+        exchange=getattr(torch.Tensor, "__dlpack_c_exchange_api__", None))
+    return None not in watches and hasattr(torch.autograd.forward_ad, "_current_level")
+
+
+if not _setup():
+    _EAGER = None
+_EAGER_GLU, _EAGER_MLP = _EAGER, None if _EAGER is None else _EAGER | _MLP
+_call = _core.call
+
+
+def glu(x, gate=None, up=None, *, gate_up=None, layout=None, gate_bias=None, up_bias=None,
+        gate_up_bias=None, activation="silu", alpha=1.702, limit=7.0, offset=1.0):
+    """act(x gateᵀ + gate_bias) * (x upᵀ + up_bias), rounded once.
+
+    x [..., hidden]; gate and up [intermediate, hidden], or gate_up [2 * intermediate,
+    hidden] with layout "stacked_gate_first" (the default then), "stacked_up_first" or
+    "interleaved" (rows gate 0, up 0, gate 1, ...), its bias in the same order.  activation
+    is silu, gelu_tanh, gelu_erf, relu, sigmoid or swigluoai; alpha, limit and offset are
+    swigluoai's.  bfloat16, float16 or (on the CPU) float32.  Returns [..., intermediate],
+    contiguous.  Weights are read where they lie; no gradient."""
+    if _EAGER is not None and not torch.compiler.is_compiling():
+        out = _call(_EAGER_GLU, x, gate, up, gate_up, None, gate_bias, up_bias, gate_up_bias,
+                    None, None, activation, layout, alpha, limit, offset)
+        if out is not NotImplemented:
+            return out
+    return _glu_op(x, gate, up, gate_up, layout, gate_bias, up_bias, gate_up_bias, activation,
+                   alpha, limit, offset)
+
+
+def mlp(x, gate=None, up=None, down=None, *, gate_up=None, layout=None, gate_bias=None,
+        up_bias=None, gate_up_bias=None, down_bias=None, residual=None, activation="silu",
+        alpha=1.702, limit=7.0, offset=1.0):
+    """glu(x, ...) downᵀ + down_bias + residual.
+
+    Arguments as glu's; down [hidden, intermediate]; residual has x's shape and is added
+    before the one rounding of the result.  Returns [..., hidden], contiguous."""
+    if _EAGER is not None and not torch.compiler.is_compiling():
+        out = _call(_EAGER_MLP, x, gate, up, gate_up, down, gate_bias, up_bias, gate_up_bias,
+                    down_bias, residual, activation, layout, alpha, limit, offset)
+        if out is not NotImplemented:
+            return out
+    return _mlp_op(x, gate, up, down, gate_up, layout, gate_bias, up_bias, gate_up_bias,
+                   down_bias, residual, activation, alpha, limit, offset)
+
+
+# ---- what torch.library is told ----
+
+_GLU_SCHEMA = (
+    "glu(Tensor x, Tensor? gate=None, Tensor? up=None, Tensor? gate_up=None, str? layout=None, "
+    "Tensor? gate_bias=None, Tensor? up_bias=None, Tensor? gate_up_bias=None, "
+    "str activation='silu', float alpha=1.702, float limit=7.0, float offset=1.0) -> Tensor")
+_MLP_SCHEMA = (
+    "mlp(Tensor x, Tensor? gate=None, Tensor? up=None, Tensor? down=None, "
+    "Tensor? gate_up=None, str? layout=None, Tensor? gate_bias=None, Tensor? up_bias=None, "
+    "Tensor? gate_up_bias=None, Tensor? down_bias=None, Tensor? residual=None, "
+    "str activation='silu', float alpha=1.702, float limit=7.0, float offset=1.0) -> Tensor")
+_GLU_DEFAULTS = (None, None, None, None, None, None, None, "silu", 1.702, 7.0, 1.0)
+_MLP_DEFAULTS = (None,) * 10 + ("silu", 1.702, 7.0, 1.0)
+
+
+def _glu_arguments(mode, args):
+    """The C call's arguments from a kernel's: torch leaves trailing defaults out."""
+    (x, gate, up, gate_up, layout, gate_bias, up_bias, gate_up_bias, activation, alpha, limit,
+     offset) = args + _GLU_DEFAULTS[len(args) - 1:]
+    return (mode, x, gate, up, gate_up, None, gate_bias, up_bias, gate_up_bias, None, None,
+            activation, layout, alpha, limit, offset)
+
+
+def _mlp_arguments(mode, args):
+    (x, gate, up, down, gate_up, layout, gate_bias, up_bias, gate_up_bias, down_bias, residual,
+     activation, alpha, limit, offset) = args + _MLP_DEFAULTS[len(args) - 1:]
+    return (mode | _MLP, x, gate, up, gate_up, down, gate_bias, up_bias, gate_up_bias,
+            down_bias, residual, activation, layout, alpha, limit, offset)
+
+
+def _check(arguments):
+    """_rules.check for the C call's arguments."""
+    (mode, x, gate, up, gate_up, down, gate_bias, up_bias, gate_up_bias, down_bias, residual,
+     activation, layout, _, _, _) = arguments
+    if mode & _MLP and down is None:
+        raise TypeError("down: is needed")
+    return _rules.check(x, gate, up, gate_up, layout, gate_bias, up_bias, gate_up_bias,
+                        activation, down, down_bias, residual)
+
+
+def _ask(function, arguments):
+    """A C function with x and residual as they are, or copied where they must be."""
+    out = function(*arguments)
+    if out is not NotImplemented:
+        return out
+    _check(arguments)
+    mode, x, *rest = arguments
+    rest[8] = _flat(rest[8])
+    out = function(mode, _flat(x), *rest)
+    if out is NotImplemented:
+        raise TypeError(f"tileglu cannot read these tensors (x is a {type(x).__name__} on "
+                        f"{x.device}, {x.layout})")
+    return out if out.__class__ is str or isinstance(out, dict) else out.view(
+        *x.shape[:-1], out.shape[-1])
+
+
+def _flat(tensor):
+    return tensor if tensor is None else tensor.contiguous().view(-1, tensor.shape[-1])
+
+
+def explain(x, gate=None, up=None, down=None, **options):
+    """Which kernel row would run for this call, and why, in words; an MLP's if down is
+    given.  The options are glu's or mlp's."""
+    return _ask(_core.explain, _arguments_of(x, gate, up, down, options))
+
+
+def plan(tokens, gate=None, up=None, down=None, **options):
+    """The choice for a number of tokens: {"row", "down_row", "tuned", "predicted_us"}."""
+    weight = gate if gate is not None else options["gate_up"]
+    x = weight.detach().new_empty((tokens, weight.shape[1]))
+    return _ask(_core.plan, _arguments_of(x, gate, up, down, options))
+
+
+def _arguments_of(x, gate, up, down, options):
+    names = {"gate_up", "layout", "gate_bias", "up_bias", "gate_up_bias", "down_bias",
+             "residual", "activation", "alpha", "limit", "offset"}
+    unknown = set(options) - names
+    if unknown:
+        raise TypeError(f"unknown arguments: {', '.join(sorted(unknown))}")
+    get = options.get
+    return (0 if down is None else _MLP, x, gate, up, get("gate_up"), down, get("gate_bias"),
+            get("up_bias"), get("gate_up_bias"), get("down_bias"), get("residual"),
+            get("activation", "silu"), get("layout"), get("alpha", 1.702), get("limit", 7.0),
+            get("offset", 1.0))
+
+
+def _tensors(args):
+    return [arg for arg in args if isinstance(arg, torch.Tensor)]
+
+
+def _refuse_gradient(name, args):
+    tensors = _tensors(args)
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        raise RuntimeError(
+            f"tileglu.{name} has no backward pass, and a tensor given to it requires a "
+            "gradient: call it under torch.no_grad() or torch.inference_mode(), or use "
+            "requires_grad_(False)")
+    forward_ad = torch.autograd.forward_ad
+    if getattr(forward_ad, "_current_level", -1) >= 0 and any(
+            forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise RuntimeError(f"tileglu.{name} has no forward derivative, and a tensor given to "
+                           "it carries a tangent")
+
+
+def _register(library, name, schema, arguments_of):
+    library.define(schema, tags=(torch.Tag.needs_fixed_stride_order, torch.Tag.pt2_compliant_tag))
+    op = getattr(torch.ops.tileglu, name).default
+    eager = _EAGER
+
+    def compute(*args):
+        return _ask(_call, arguments_of(0, args))
+
+    def autograd(*args):
+        if eager is not None:
+            out = _call(*arguments_of(eager, args))
+            if out is not NotImplemented:
+                return out
+        _refuse_gradient(name, args)
+        with torch._C._AutoDispatchBelowAutograd():
+            return op(*args)
+
+    def fake(*args):
+        arguments = arguments_of(0, args)
+        size, x = _check(arguments), args[0]
+        return x.new_empty((*x.shape[:-1], x.shape[-1] if arguments[0] & _MLP else size))
+
+    def autocast(device, keys):
+        def cast_and_call(*args):
+            dtype = torch.get_autocast_dtype(device)
+            cast = tuple(arg.to(dtype) if isinstance(arg, torch.Tensor) and
+                         arg.is_floating_point() and arg.dtype != torch.float64 else arg
+                         for arg in args)
+            with torch._C._ExcludeDispatchKeyGuard(keys):
+                return op(*cast)
+        return cast_and_call
+
+    key, key_set = torch._C.DispatchKey, torch._C.DispatchKeySet
+    keys = key_set(key.AutocastCPU) | key_set(key.AutocastCUDA)
+    library.impl(name, compute, "CPU")
+    library.impl(name, compute, "CUDA")
+    library.impl(name, autograd, "Autograd")
+    library.impl(name, autocast("cpu", keys), "AutocastCPU")
+    library.impl(name, autocast("cuda", keys), "AutocastCUDA")
+    torch.library.register_fake(f"tileglu::{name}", fake, lib=library)
+    return op
+
+
+def _registered():
+    """torch.ops.tileglu's two operators: registered here, or by another copy of this
+    version of the package that was imported first."""
+    owner = getattr(torch, "_tileglu_owner", None)
+    if owner is not None:
+        if owner[0] != __version__:
+            raise ImportError(
+                f"torch.ops.tileglu was registered by tileglu {owner[0]} at {owner[1]}; this is "
+                f"tileglu {__version__} at {_package_file}: one process can hold one version")
+        return torch.ops.tileglu.glu.default, torch.ops.tileglu.mlp.default
+    global _library
+    _library = torch.library.Library("tileglu", "DEF")
+    ops = (_register(_library, "glu", _GLU_SCHEMA, _glu_arguments),
+           _register(_library, "mlp", _MLP_SCHEMA, _mlp_arguments))
+    torch._tileglu_owner = (__version__, _package_file)
+    return ops
+
+
+_glu_op, _mlp_op = _registered()
