@@ -27,10 +27,11 @@ if ! printf '%s\n' 'int LLVMFuzzerTestOneInput(const char *d, long n) { return d
 fi
 jansson=$(pkg-config --cflags --libs jansson 2>/dev/null || echo -ljansson)
 
-for target in ${*:-safetensors index config names}; do
+for target in ${*:-safetensors index config names cache}; do
   # shellcheck disable=SC2086
   "$clang" $flags -I"$src" -I"$src/../include" "$here/fuzz_$target.c" "$here/fuzz.c" \
-    "$src"/model/*.c "$src/status.c" "$src/names.c" "$src/problem.c" $jansson -lm \
+    "$src"/model/*.c "$src/status.c" "$src/names.c" "$src/problem.c" \
+    "$src/plan/cache.c" $jansson -lm \
     -o "$work/fuzz_$target"
   mkdir -p "$work/corpus_$target"
   dict=
