@@ -52,9 +52,9 @@
  * Threads.  Contexts, glu and mlp objects are immutable once created: any number
  * of threads may run the same object at once.  Create and destroy are safe to
  * call from any thread, but an object must not be destroyed while a call on it
- * is running (on CUDA: before its stream work is done), nor a context before the
- * objects made from it (that is refused by keeping the context alive: it is
- * freed with its last object).  On the CPU backend a context owns one pool of
+ * is running.  On CUDA a call has ended once run returns, since what its kernels
+ * need belongs to the context: that one must outlive the stream work and every
+ * graph that captured it.  A context is freed with its last object.  On the CPU backend a context owns one pool of
  * threads; calls that arrive at once take the pool in turn.  After fork() a
  * child may go on using a CPU context: it runs single-threaded there.
  *
