@@ -54,9 +54,10 @@
  * call from any thread, but an object must not be destroyed while a call on it
  * is running.  On CUDA a call has ended once run returns, since what its kernels
  * need belongs to the context: that one must outlive the stream work and every
- * graph that captured it.  A context is freed with its last object.  On the CPU backend a context owns one pool of
- * threads; calls that arrive at once take the pool in turn.  After fork() a
- * child may go on using a CPU context: it runs single-threaded there.
+ * graph that captured it.  A context is freed with its last object.  On the CPU
+ * backend a context owns one pool of threads; calls that arrive at once take the
+ * pool in turn.  After fork() a child may go on using a CPU context: it runs
+ * single-threaded there.
  *
  * Streams.  On CUDA `stream` is a CUstream (cudaStream_t); NULL is the legacy
  * default stream.  Work is ordered on that stream only.  run is legal during
