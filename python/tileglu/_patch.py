@@ -1,0 +1,219 @@
+"""tileglu.patch: the gated MLPs of a Hugging Face model, computed by tileglu.
+
+    report = tileglu.patch(model)     # in place; no weight is copied
+    print(report)                     # what was patched, and what was left alone and why
+    tileglu.unpatch(model)            # as before
+
+A patched module keeps its linears and its weights.  Only its forward is replaced, by way
+of a subclass made for the purpose, with one that reads the linears at every call: weights
+changed in place, moved, cast or loaded anew are the ones used.  Wherever the fused call would not be the same
+computation (gradients, dropout at work, hooks on a linear, a linear replaced by an
+adapter or a quantised one, a device or type that tileglu does not serve) that forward
+runs the module's own instead.
+"""
+
+import functools
+import warnings
+
+import torch
+from torch import nn
+from torch.nn.modules import module as _torch_module
+
+from . import _patch_call as _call
+from ._patch_find import NotGated, linear_reason, recipe_of
+from ._patch_report import Entry, Report
+
+_GLOBAL_HOOKS = (_torch_module._global_forward_hooks, _torch_module._global_forward_pre_hooks)
+
+
+# ---- Patched classes -------------------------------------------------------------
+
+
+def _forward(self, *args, **kwargs):
+    recipe = self.__dict__.get("_tileglu")
+    if recipe is not None and len(args) == 1 and not kwargs:
+        operands = _operands(self, recipe, args[0])
+        if operands is not None:
+            return _call.mlp(recipe, args[0], operands)
+    kind = type(self)
+    # Without a base of ours: kept by someone who wrapped it, and called after unpatch.
+    return getattr(kind, "_tileglu_base", kind).forward(self, *args, **kwargs)
+
+
+@functools.cache
+def _patched_class(base):
+    """The subclass of a module class that a patched module gets.  A subclass, and not a
+    forward on the instance: copies, pickles and replicas of the module stay patched, each
+    with its own weights."""
+
+    def reduce(self, protocol):
+        return (_new_patched, (base,), *object.__reduce_ex__(self, protocol)[2:])
+
+    return type(base.__name__, (base,), {
+        "forward": _forward, "_tileglu_base": base, "__reduce_ex__": reduce,
+        "__module__": base.__module__, "__qualname__": base.__qualname__,
+        "__doc__": base.__doc__})
+
+
+def _new_patched(base):
+    kind = _patched_class(base)
+    return kind.__new__(kind)
+
+
+def _operands(module, recipe, x):
+    """Weights and biases in the order of recipe.linears, flat; None where the module's own
+    forward must run."""
+    if recipe.eval_only and module.training or not isinstance(x, torch.Tensor) or \
+            x.dim() not in recipe.ranks:
+        return None
+    if _GLOBAL_HOOKS[0] or _GLOBAL_HOOKS[1]:
+        return None
+    dtype, device = x.dtype, x.device
+    differentiable = x.requires_grad
+    operands = []
+    for name in recipe.linears:
+        linear = module._modules[name]
+        # The short form of linear_reason: a linear may change after patch.
+        if type(linear) is not nn.Linear or linear._forward_hooks or \
+                linear._forward_pre_hooks or "forward" in linear.__dict__:
+            return None
+        weight, bias = linear._parameters.get("weight"), linear._parameters.get("bias")
+        if type(weight) is not nn.Parameter or weight.dtype is not dtype or \
+                weight.device != device:
+            return None
+        if bias is not None and bias.dtype is not dtype:
+            return None
+        differentiable = differentiable or weight.requires_grad
+        operands += (weight, bias)
+    if not _call.serves(device, dtype):
+        return None
+    if differentiable and torch.is_grad_enabled():
+        _warn_of_gradients()
+        return None
+    return operands
+
+
+_warned = False
+
+
+def _warn_of_gradients():
+    """Once a process: the usual cause is a forgotten no_grad, and the only sign is speed."""
+    global _warned
+    if not _warned and not torch.compiler.is_compiling():
+        _warned = True
+        warnings.warn("tileglu: gradients are being recorded, so patched modules run their own "
+                      "forward; use torch.inference_mode() or torch.no_grad() for the fused one",
+                      stacklevel=4)
+
+
+# ---- Patching --------------------------------------------------------------------
+
+
+def patch(model):
+    """Replaces the forward of every gated MLP in the model; returns a Report.
+
+    Modules that were patched before stay so.  Nothing else of the model changes."""
+    return _examine(model, install=True)
+
+
+def report(model):
+    """The Report of the model as it is now; changes nothing."""
+    return _examine(model, install=False)
+
+
+def unpatch(model):
+    """Gives every patched module its own forward back; returns their names."""
+    names = []
+    for name, module in model.named_modules():
+        if module.__dict__.pop("_tileglu", None) is not None:
+            module.__class__ = type(module)._tileglu_base
+            names.append(name)
+    return names
+
+
+def _examine(model, install):
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: a torch.nn.Module is expected, not a {type(model).__name__}")
+    is_shared = _sharing(model)
+    entries = []
+    for name, module in model.named_modules():
+        entry = Entry(name, type(module).__name__)
+        try:
+            recipe = module.__dict__.get("_tileglu")
+            if recipe is None:
+                recipe = recipe_of(module, lambda p, name=name: is_shared(name, p))
+                if recipe is None:
+                    continue
+                first = module._modules[recipe.down].weight
+                refusal = None if first.is_meta else _call.refusal(first.device, first.dtype)
+                if refusal:
+                    raise NotGated(refusal)
+                if not install:
+                    entry.describe(recipe, module)
+                    raise NotGated("not patched, but can be")
+                module.__dict__["_tileglu"] = recipe
+                module.__class__ = _patched_class(type(module))
+            entry.describe(recipe, module)
+            entry.reason = _present_reason(recipe, module)
+            entry.patched = True
+        except NotGated as reason:
+            entry.reason = str(reason)
+        entries.append(entry)
+    return Report(entries)
+
+
+def _present_reason(recipe, module):
+    """Why a patched module would run its own forward now; None if it would not."""
+    for name in recipe.linears:
+        reason = linear_reason(module._modules[name])
+        if reason:
+            return f"runs its own forward: {name} {reason}"
+    if recipe.eval_only and module.training:
+        return "runs its own forward in training mode: dropout is at work"
+    weight = module._modules[recipe.down].weight
+    refusal = None if weight.is_meta else _call.refusal(weight.device, weight.dtype)
+    return f"runs its own forward: {refusal}" if refusal else None
+
+
+def _sharing(model):
+    """is_shared(module name, parameter) -> another name for the parameter's memory, or None.
+
+    Two parameters share memory if they are one object, or if their bytes overlap."""
+    names, spans = {}, []
+    for name, module in model.named_modules():
+        for key, parameter in module._parameters.items():
+            if parameter is None:
+                continue
+            full = f"{name}.{key}" if name else key
+            names.setdefault(id(parameter), []).append(full)
+            span = _span(parameter)
+            if span:
+                spans.append((*span, id(parameter), full))
+    spans.sort(key=lambda item: item[:3])
+    overlaps = {}
+    reach = None  # the span seen so far that reaches farthest
+    for span in spans:
+        if reach and reach[0] == span[0] and span[1] < reach[2] and reach[3] != span[3]:
+            overlaps[span[3]], overlaps[reach[3]] = reach[4], span[4]
+        if reach is None or reach[0] != span[0] or span[2] > reach[2]:
+            reach = span
+
+    def is_shared(name, parameter):
+        if len(names.get(id(parameter), ())) > 1:
+            return next((other for other in names[id(parameter)]
+                         if not other.startswith(name + ".")), names[id(parameter)][1])
+        return overlaps.get(id(parameter))
+
+    return is_shared
+
+
+def _span(parameter):
+    """(device, first byte, past the last byte), or None without memory of its own."""
+    if type(parameter) is not nn.Parameter or parameter.is_meta or parameter.numel() == 0:
+        return None
+    try:
+        first = parameter.data_ptr()
+    except RuntimeError:
+        return None
+    last = sum((size - 1) * stride for size, stride in zip(parameter.shape, parameter.stride()))
+    return str(parameter.device), first, first + (last + 1) * parameter.element_size()
