@@ -35,7 +35,8 @@ tglu_status tglu__struct_out(const char *name, void *given, size_t first, size_t
  * gate_bias[i * bias_stride], up_bias[i * bias_stride], each NULL if absent. */
 typedef struct tglu__problem {
   tglu_dtype dtype;
-  int64_t n, k;              /* intermediate, hidden; a backend sees n >= 1     */
+  int64_t n, k;              /* intermediate, hidden; a backend sees n >= 1, only
+                                cuda's also an mlp of 0, whose gate may be NULL */
   tglu_activation activation;
   float alpha, limit, offset;/* swigluoai; defaults otherwise                  */
   tglu_layout layout;        /* as the caller named it; for explain only       */
@@ -50,7 +51,7 @@ typedef struct tglu__problem {
   const void *down_bias;     /* [k] or NULL                                    */
 } tglu__problem;
 
-/* One checked call: strides resolved (never 0), tokens >= 1, n >= 1, overlaps
+/* One checked call: strides resolved (never 0), tokens >= 1, overlaps
  * refused, workspace large enough.  Backends trust it. */
 typedef struct tglu__call {
   const void *x;        int64_t ldx;
@@ -157,7 +158,8 @@ void tglu__log(const tglu_context *context, tglu_log_level level, const char *fo
 typedef struct tglu__object {
   tglu_context *context;
   tglu__problem problem;
-  void *plan;                    /* NULL where problem.n is 0: nothing to plan     */
+  void *plan;                    /* NULL where problem.n is 0 and there is nothing to
+                                    plan                                           */
 } tglu__object;
 struct tglu_glu { tglu__object object; };
 struct tglu_mlp { tglu__object object; };
@@ -175,7 +177,7 @@ tglu_status tglu__call_check(const tglu__object *object, const tglu_run_args *ar
 /* Refuses negative counts and those whose x or result no memory could hold. */
 tglu_status tglu__check_tokens(const tglu__problem *problem, int64_t tokens);
 
-/* ---- an MLP whose intermediate is 0: out = down_bias + residual (empty.c) ---- */
+/* ---- an MLP whose intermediate is 0 on the CPU: out = down_bias + residual (empty.c) ---- */
 void tglu__empty_mlp_run(const tglu__problem *problem, const tglu__call *call);
 
 /* ---- overlap.c ---- */

@@ -227,7 +227,10 @@ static tglu_status read_facts(tglu__cuda *cuda, int32_t sm_limit) {
                       "kernels need 9.0 (Hopper)", (int)cuda->ordinal, cuda->name,
                       (int)major, (int)minor);
   }
-  if (sm_limit > 0 && sm_limit < cuda->facts.sm_count) cuda->facts.sm_count = sm_limit;
+  if (sm_limit > 0 && sm_limit < cuda->facts.sm_count) {
+    cuda->facts.sm_count = sm_limit;
+    cuda->facts.sm_limited = true;
+  }
   return TGLU_OK;
 }
 
@@ -237,7 +240,7 @@ static tglu_status read_clusters(tglu__cuda *cuda) {
   cuda->facts.clusters[1] = cuda->facts.sm_count;
   for (int32_t row = 0; row < tglu__row_total; ++row) {
     int32_t size = tglu__rows[row].cluster_m;
-    bool first = true;
+    bool first = size <= TGLU__MAX_CLUSTER;
     for (int32_t i = 0; i < row; ++i) first = first && tglu__rows[i].cluster_m != size;
     if (!first) continue;
     tglu__cuda_kernel kernel;

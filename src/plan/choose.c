@@ -1,9 +1,9 @@
 #include "plan/choose.h"
 
-#include <string.h>
-
 enum { GROUP_TOKENS = 2048 }; /* height of a raster group: 2048 beat 1024 by 1 % and 512 by
                                  4 % at 7B and 14B (H200, 2026-11-29)            */
+
+enum { MOST_GRID_Y = 65535 };
 
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
@@ -17,23 +17,54 @@ bool tglu__matrix_reachable(int64_t rows, int64_t ld) {
 }
 
 static int32_t raster_group(const tglu__row *row) {
-  int32_t height = row->tile_m * row->cluster_m;
+  bool split = row->schedule == tglu__schedule_down_split;
+  int32_t height = row->tile_m * (split ? 1 : row->cluster_m);
   return height >= GROUP_TOKENS ? 1 : GROUP_TOKENS / height;
 }
 
-/* Why the sizes do not fit the launch record and the tensor maps, NULL if they do. */
+tglu__shape tglu__op_shape(tglu__op op, const tglu__problem *problem) {
+  return op == tglu__op_glu ? (tglu__shape){problem->n, problem->k}
+                            : (tglu__shape){problem->k, problem->n};
+}
+
+bool tglu__op_present(tglu__op op, const tglu__problem *problem) {
+  return op == tglu__op_glu ? problem->gate != NULL && problem->n > 0 : problem->has_down;
+}
+
+/* Clusters in a column of tiles: down_split puts one tile, the others one a CTA. */
+static int64_t tile_rows_of(const tglu__row *row, int64_t tokens) {
+  int64_t side_by_side = row->schedule == tglu__schedule_down_split ? 1 : row->cluster_m;
+  return ceil_div(tokens, row->tile_m * side_by_side);
+}
+
+/* Why the sizes do not fit the launch record, the grid and the tensor maps, NULL if they
+ * do. */
 static const char *size_refusal(const tglu__row *row, const tglu__problem *problem,
                                 int64_t tokens) {
   const int64_t most = INT32_MAX;
+  bool glu = row->op == tglu__op_glu;
+  tglu__shape shape = tglu__op_shape(row->op, problem);
   if (tokens > most) return "needs tokens below 2^31";
   /* The last tile's columns are counted beyond N, by up to a tile. */
-  if (problem->n > most - 255) return "needs intermediate below 2^31 - 255";
-  if (problem->k > most - 384) return "needs hidden below 2^31 - 384";
-  int64_t rows = ceil_div(tokens, (int64_t)row->tile_m * row->cluster_m);
-  int64_t columns = ceil_div(problem->n, row->tile_n);
+  if (shape.n > most - 255)
+    return glu ? "needs intermediate below 2^31 - 255"
+               : "needs hidden (of a linear: out_features) below 2^31 - 255";
+  if (shape.k > most - 384)
+    return glu ? "needs hidden below 2^31 - 384"
+               : "needs intermediate (of a linear: in_features) below 2^31 - 384";
+  int64_t rows = tile_rows_of(row, tokens), columns = ceil_div(shape.n, row->tile_n);
+  if (tglu__row_is_stream(row))
+    return rows > MOST_GRID_Y ? "needs tokens for fewer than 2^16 tiles" : NULL;
+  if (shape.k == 0) return "needs an intermediate of at least 1";
   if (rows > most / columns) return "needs fewer than 2^31 tiles";
-  if (columns > most / raster_group(row)) return "needs a smaller intermediate";
+  if (columns > most / raster_group(row)) return "needs a result of fewer columns";
   return NULL;
+}
+
+static bool weights_aligned(tglu__op op, const tglu__problem *p) {
+  if (op == tglu__op_down) return tglu__matrix_aligned(p->down, p->k, p->ld_down);
+  return tglu__matrix_aligned(p->gate, p->n, p->ld) &&
+         tglu__matrix_aligned(p->up, p->n, p->ld);
 }
 
 bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
@@ -42,16 +73,14 @@ bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
   const char *refusal = NULL;
   if (row->dtype != problem->dtype) {
     refusal = "serves another dtype";
-  } else if (problem->gate == NULL || row->op != tglu__op_glu) {
+  } else if (!tglu__op_present(row->op, problem)) {
     refusal = "serves another operation";
   } else if ((refusal = size_refusal(row, problem, call->tokens)) != NULL) {
-  } else if (row->loader == tglu__loader_tma &&
-             !(tglu__matrix_aligned(problem->gate, problem->n, problem->ld) &&
-               tglu__matrix_aligned(problem->up, problem->n, problem->ld))) {
+  } else if (row->loader == tglu__loader_tma && !weights_aligned(row->op, problem)) {
     refusal = "needs weights on 16 bytes with a row stride (ld) that is a multiple of 8";
   } else if (row->loader == tglu__loader_tma && !call->x_aligned) {
     refusal = "needs x on 16 bytes with a stride (ldx) that is a multiple of 8";
-  } else if (row->loader == tglu__loader_general &&
+  } else if (row->loader == tglu__loader_general && !tglu__row_is_stream(row) &&
              !(call->x_reachable && tglu__matrix_reachable(problem->n, problem->ld))) {
     refusal = "needs strides (ldx, ld) below 2^36 elements";
   } else if (tglu__row_smem_bytes(row) > device->smem_bytes) {
@@ -64,32 +93,58 @@ bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
   return refusal == NULL;
 }
 
+/* As many CTAs as are resident at once, so that CTAs which read the same weights for
+ * different tokens do so at the same time.  CTAs spread over all SMs before two share one,
+ * so under an SM limit one must do. */
+static void plan_stream(const tglu__row *r, const tglu__problem *problem, int64_t tokens,
+                        const tglu__device_facts *device, tglu__choice *choice) {
+  int64_t n = tglu__op_shape(r->op, problem).n, rows = tile_rows_of(r, tokens);
+  int64_t room = device->sm_count * (device->sm_limited ? 1 : tglu__row_ctas_per_sm(r));
+  int64_t splits = rows < room ? room / rows : 1;
+  if (splits > n) splits = n;
+  choice->tile_rows = choice->grid_y = (int32_t)rows;
+  choice->clusters = (int32_t)splits;
+  choice->waves = (int32_t)ceil_div(ceil_div(n, splits), r->tile_n);
+  choice->tile_columns = (int32_t)ceil_div(n, r->tile_n);
+  choice->group = 1;
+}
+
+static void plan_tiles(const tglu__row *r, const tglu__problem *problem, int64_t tokens,
+                       const tglu__device_facts *device, tglu__choice *choice) {
+  int64_t rows = tile_rows_of(r, tokens);
+  int64_t columns = ceil_div(tglu__op_shape(r->op, problem).n, r->tile_n);
+  int64_t tiles = rows * columns;
+  int32_t room = device->clusters[r->cluster_m];
+  choice->tile_rows = (int32_t)rows;
+  choice->tile_columns = (int32_t)columns;
+  choice->group = raster_group(r);
+  choice->clusters = tiles < room ? (int32_t)tiles : room;
+  choice->waves = (int32_t)ceil_div(tiles, choice->clusters);
+  choice->grid_y = 1;
+}
+
 void tglu__plan_launch(int32_t row, const tglu__problem *problem, int64_t tokens,
                        const tglu__device_facts *device, tglu__choice *choice) {
   const tglu__row *r = &tglu__rows[row];
-  int64_t rows = ceil_div(tokens, (int64_t)r->tile_m * r->cluster_m);
-  int64_t columns = ceil_div(problem->n, r->tile_n);
-  int64_t tiles = rows * columns;
-  int32_t room = device->clusters[r->cluster_m];
-  int32_t clusters = tiles < room ? (int32_t)tiles : room;
-  *choice = (tglu__choice){.row = row,
-                           .tile_rows = (int32_t)rows,
-                           .tile_columns = (int32_t)columns,
-                           .group = raster_group(r),
-                           .clusters = clusters,
-                           .waves = (int32_t)ceil_div(tiles, clusters),
-                           .smem_bytes = tglu__row_smem_bytes(r)};
+  *choice = (tglu__choice){.row = row, .smem_bytes = tglu__row_smem_bytes(r)};
+  if (tglu__row_is_stream(r)) {
+    plan_stream(r, problem, tokens, device, choice);
+  } else {
+    plan_tiles(r, problem, tokens, device, choice);
+  }
 }
 
-bool tglu__plan_choose(const tglu__problem *problem, const tglu__call_facts *call,
-                       const tglu__device_facts *device, tglu__choice *choice,
-                       tglu__choice *runner_up) {
+bool tglu__plan_choose(tglu__op op, const tglu__problem *problem,
+                       const tglu__call_facts *call, const tglu__device_facts *device,
+                       tglu__choice *choice, tglu__choice *runner_up) {
   tglu__choice best = {.row = -1}, second = {.row = -1};
   for (int32_t row = 0; row < tglu__row_total; ++row) {
-    if (!tglu__row_valid(&tglu__rows[row], problem, call, device, NULL)) continue;
+    if (tglu__rows[row].op != op ||
+        !tglu__row_valid(&tglu__rows[row], problem, call, device, NULL))
+      continue;
     tglu__choice c;
     tglu__plan_launch(row, problem, call->tokens, device, &c);
-    c.predicted_us = tglu__plan_cost_us(&c, problem, call->tokens);
+    c.predicted_us = tglu__plan_cost_us(&c, problem, call->tokens, device);
     if (best.row < 0 || c.predicted_us < best.predicted_us) {
       second = best;
       best = c;
@@ -102,15 +157,26 @@ bool tglu__plan_choose(const tglu__problem *problem, const tglu__call_facts *cal
   return best.row >= 0;
 }
 
+enum {
+  FEW = 4,       /* buckets of 1, 2, 4 and 8 tokens */
+  EIGHTS = 7,    /* steps of 8 up to 64             */
+  SIXTEENS = 60, /* steps of 16 up to 1024          */
+  BEFORE_OCTAVES = FEW + EIGHTS + SIXTEENS
+};
+
 int32_t tglu__bucket_of(int64_t tokens) {
-  if (tokens <= 1024) return (int32_t)((tokens - 1) / 16);
+  if (tokens <= 8) return tokens <= 2 ? (int32_t)tokens - 1 : tokens <= 4 ? 2 : 3;
+  if (tokens <= 64) return FEW + (int32_t)((tokens - 9) / 8);
+  if (tokens <= 1024) return FEW + EIGHTS + (int32_t)((tokens - 65) / 16);
   int32_t octave = 10;
   while ((tokens - 1) >> (octave + 1) != 0) ++octave;
-  return 64 + (octave - 10) * 8 + (int32_t)((tokens - 1) >> (octave - 3)) - 8;
+  return BEFORE_OCTAVES + (octave - 10) * 8 + (int32_t)((tokens - 1) >> (octave - 3)) - 8;
 }
 
 int64_t tglu__bucket_tokens(int32_t bucket) {
-  if (bucket < 64) return ((int64_t)bucket + 1) * 16;
-  int32_t octave = (bucket - 64) / 8 + 10, eighth = (bucket - 64) % 8;
+  if (bucket < FEW) return (int64_t)1 << bucket;
+  if (bucket < FEW + EIGHTS) return 8 + (bucket - FEW + 1) * 8;
+  if (bucket < BEFORE_OCTAVES) return 64 + (bucket - FEW - EIGHTS + 1) * 16;
+  int32_t octave = (bucket - BEFORE_OCTAVES) / 8 + 10, eighth = (bucket - BEFORE_OCTAVES) % 8;
   return (int64_t)(8 + eighth + 1) << (octave - 3);
 }

@@ -14,27 +14,40 @@ enum { TGLU__MAX_CLUSTER = 8 };
 /* What the planner knows of a device, after the context's SM limit. */
 typedef struct tglu__device_facts {
   int32_t sm_count;
+  bool sm_limited;                         /* sm_count is an SM limit below the device's
+                                              count: then a CTA takes an SM         */
   int32_t smem_bytes;                      /* most dynamic shared memory a block */
   int32_t clusters[TGLU__MAX_CLUSTER + 1]; /* [c]: clusters of c such CTAs that can
                                               be resident at once; 0: none       */
 } tglu__device_facts;
 
-/* What a call adds to the problem. */
+/* What a call adds to one operation of the problem; x is that operation's input. */
 typedef struct tglu__call_facts {
   int64_t tokens;
   bool x_aligned;   /* as tglu__matrix_aligned                                   */
   bool x_reachable; /* as tglu__matrix_reachable                                 */
 } tglu__call_facts;
 
-/* A row and its launch. */
+/* A row and its launch.  Stream rows: CTA x of `clusters` takes its share of the result's
+ * columns, for token tile y of tile_rows.  The others: a cluster walks tiles. */
 typedef struct tglu__choice {
   int32_t row;          /* index into tglu__rows                               */
-  int32_t tile_rows, tile_columns, group; /* as in tglu_glu_launch            */
-  int32_t clusters;     /* grid = clusters * cluster_m CTAs                    */
-  int32_t waves;        /* most tiles that one cluster walks                   */
+  int32_t tile_rows, tile_columns, group; /* as in the launch record; stream rows: token
+                           tiles, passes of all CTAs side by side, 1           */
+  int32_t clusters;     /* grid x = clusters * cluster_m                       */
+  int32_t grid_y;       /* stream rows: tile_rows; else 1                      */
+  int32_t waves;        /* most tiles that one cluster walks, passes of a CTA  */
   int32_t smem_bytes;
   double predicted_us;
 } tglu__choice;
+
+/* One operation of a problem: result [tokens, n] from x [tokens, k] and weights [n, k]. */
+typedef struct tglu__shape {
+  int64_t n, k;
+} tglu__shape;
+tglu__shape tglu__op_shape(tglu__op op, const tglu__problem *problem);
+/* Whether the problem has the operation: an MLP has both. */
+bool tglu__op_present(tglu__op op, const tglu__problem *problem);
 
 /* What one tensor map can describe: 16-byte pointer, stride a multiple of 8 elements
  * below 2^39; the stride does not count where there is one row. */
@@ -54,17 +67,20 @@ void tglu__plan_launch(int32_t row, const tglu__problem *problem, int64_t tokens
 
 /* Predicted time of a launch, in microseconds (cost.c). */
 double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *problem,
-                          int64_t tokens);
+                          int64_t tokens, const tglu__device_facts *device);
+/* Predicted time of an MLP whose two launches take so long alone. */
+double tglu__plan_mlp_us(double glu_us, double down_us);
 
-/* The valid row with the least predicted time; of equals the first in the table.
- * False if no row is valid.  runner_up may be NULL; its row is -1 if there is none. */
-bool tglu__plan_choose(const tglu__problem *problem, const tglu__call_facts *call,
-                       const tglu__device_facts *device, tglu__choice *choice,
-                       tglu__choice *runner_up);
+/* The valid row of this operation with the least predicted time; of equals the first in
+ * the table.  False if no row is valid.  runner_up may be NULL; its row is -1 if there is
+ * none. */
+bool tglu__plan_choose(tglu__op op, const tglu__problem *problem,
+                       const tglu__call_facts *call, const tglu__device_facts *device,
+                       tglu__choice *choice, tglu__choice *runner_up);
 
-/* Buckets of token counts: steps of 16 up to 1024, then 8 an octave up to 2^31.
- * A bucket is planned at its largest count. */
-enum { TGLU__BUCKETS = 64 + 21 * 8 };
+/* Buckets of token counts: 1, 2, 4, 8, then steps of 8 up to 64, of 16 up to 1024, then 8
+ * an octave up to 2^31.  A bucket is planned at its largest count. */
+enum { TGLU__BUCKETS = 4 + 7 + 60 + 21 * 8 };
 int32_t tglu__bucket_of(int64_t tokens);         /* 1 <= tokens <= 2^31 */
 int64_t tglu__bucket_tokens(int32_t bucket);     /* largest count of the bucket */
 

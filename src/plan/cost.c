@@ -1,5 +1,6 @@
 /* The cost model: where the time of a launch goes, in cycles and bytes.
  *
+ * Rows that walk tiles (TMA and wgmma):
  *   time = fixed + max(busy, floor) + overlap * min(busy, floor)
  *   busy  = cycles of the busiest cluster / clock
  *   floor = bytes that must come from memory / bandwidth
@@ -10,14 +11,22 @@
  * (wave quantisation), but SMs that stand idle in the last wave leave their power to the
  * others, so a share of the time goes by the mean number of tiles.
  *
- * The constants were fitted to 440 ratios of rows within 40 shapes (seven Qwen-2.5 sizes,
- * M = 128 ... 8192; docs/notes/hopper_ladder.md, step 9): of the rows measured, the one
- * chosen is 0.9 % slower than the best in geometric mean, 7 % at worst.  One exception:
- * paired_coop is spared the cluster factor, since at K = 8192 its clusters were faster
- * (results/h200, run 1). */
+ * Rows that stream (few tokens):
+ *   time = fixed + max(memory, cache, issue)
+ *   memory = weights, X and result once / bandwidth
+ *   cache  = what all CTAs ask for / bandwidth of the L2: the weights once for each tile of
+ *            tokens, X once for each pass
+ *   issue  = cycles of the busiest SM / clock: stages of its warps, ends of its passes
+ *
+ * The constants of the tiles of a GLU were fitted to 440 ratios of rows within 40 shapes
+ * (seven Qwen-2.5 sizes, M = 128 ... 8192; docs/notes/hopper_ladder.md, step 9): of the rows
+ * measured, the one chosen is 0.9 % slower than the best in geometric mean, 7 % at worst.
+ * One exception: paired_coop is spared the cluster factor, since at K = 8192 its clusters
+ * were faster (results/h200, run 1).  Those of stream and down rows are estimates from the
+ * same notes and instruction counts. */
 #include "plan/choose.h"
 
-#include "../kernels/sm90/smem_layout.h"
+#include "../kernels/sm90/stream_launch.h"
 
 /* H200, 2026-11-29, where nothing else is said. */
 static const struct {
@@ -30,13 +39,11 @@ static const struct {
   double tall_factor;        /* mainloop with tiles of 256 rows                      */
   double gate_first_factor;  /* mainloop of gate_first: half as wide a wgmma         */
   double general_factor;     /* mainloop of the general loader, odd strides          */
-  double coop_epilogue;      /* exposed cycles for 128 outputs, two warpgroups       */
-  double turn_epilogue;      /* cycles for 64 outputs, one warpgroup                 */
   double whole_waves;        /* share of the time that goes by whole waves           */
   double fixed_us;           /* ~2.5 between kernels in a graph, ~2 to the first stage */
   double bytes_per_us;       /* a plain copy                                         */
   double overlap;            /* what of the shorter of busy and floor still shows    */
-} model = {
+} tiles = {
   .clock_mhz = 1350.0,
   .flop_per_cycle = 4096.0,
   .stage_cycles = 45.6,
@@ -45,51 +52,148 @@ static const struct {
   .tall_factor = 1.024,
   .gate_first_factor = 1.061,
   .general_factor = 2.8,
-  .coop_epilogue = 26.8,
-  .turn_epilogue = 20.8,
   .whole_waves = 0.86,
   .fixed_us = 4.5,
   .bytes_per_us = 4.25e6,
   .overlap = 0.2,
 };
 
-/* Cycles of one tile's mainloop over all of K. */
+/* Ends of tiles, by operation: a GLU's activation makes its own longer. */
+static const struct {
+  double coop_epilogue;      /* exposed cycles for 128 outputs, two warpgroups       */
+  double turn_epilogue;      /* cycles for 64 outputs, one warpgroup                 */
+  double exchange_cycles;    /* down_split: of an exchange between CTAs              */
+  double exchange_output;    /* and for each 128 outputs and CTA of the cluster      */
+} ends[] = {
+  [tglu__op_glu] = {.coop_epilogue = 26.8, .turn_epilogue = 20.8},
+  [tglu__op_down] = {.coop_epilogue = 16.0, .turn_epilogue = 12.0,
+                     .exchange_cycles = 1500.0, .exchange_output = 8.0},
+};
+
+static const struct {
+  double clock_mhz;          /* few tokens draw little power                         */
+  double fixed_us;           /* a kernel that only reads: 1.7, and the last pass     */
+  double bytes_per_us;       /* from memory: a kernel that only reads                */
+  double cache_bytes_per_us; /* from the L2                                          */
+  double stage_cycles;       /* of an SM for a warp's stage of 64 k                  */
+  double block_cycles;       /* more for each m16 weight tile: 2 KB in and out       */
+  double group_cycles;       /* more for each 8 tokens: 1 KB in and out              */
+  double multiply_cycles;    /* more for each weight tile and 8 tokens               */
+  double pass_cycles;        /* of an SM for the end of a pass                       */
+  double output_cycles;      /* more for each output of it                           */
+  double general_factor;     /* issue of the general loader: 2 bytes a load          */
+} stream = {
+  .clock_mhz = 1755.0,
+  .fixed_us = 2.7,
+  .bytes_per_us = 4.60e6,
+  .cache_bytes_per_us = 5.5e6,
+  .stage_cycles = 20.0,
+  .block_cycles = 32.0,
+  .group_cycles = 16.0,
+  .multiply_cycles = 8.0,
+  .pass_cycles = 500.0,
+  .output_cycles = 0.75,
+  .general_factor = 6.0,
+};
+
+/* Of an MLP: what of the second launch's start is hidden behind the first (with
+ * programmatic stream serialization, which is the default). */
+static const double mlp_hidden_us = 1.2;
+
+static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+/* Bytes of weights, and of X and the result. */
+static double weight_bytes(tglu__op op, tglu__shape shape) {
+  return (op == tglu__op_glu ? 4.0 : 2.0) * (double)shape.n * (double)shape.k;
+}
+
+static double token_bytes(tglu__shape shape, int64_t tokens) {
+  return 2.0 * (double)tokens * ((double)shape.n + (double)shape.k);
+}
+
+/* ---- tiles ---- */
+
+/* Cycles of one tile's mainloop over all of K, or this CTA's share of it. */
 static double mainloop_cycles(const tglu__row *row, int64_t k) {
   bool gate_first = row->schedule == tglu__schedule_gate_first;
-  double blocks = (double)(k / TGLU_TILE_K + (k % TGLU_TILE_K != 0));
-  double width = gate_first ? row->tile_n : 2.0 * row->tile_n;
-  double tensor = 2.0 * row->tile_m * width * TGLU_TILE_K / model.flop_per_cycle;
-  double rows = row->tile_m + width / row->cluster_m;
-  double cycles = blocks * (tensor + model.stage_cycles + model.row_cycles * rows);
-  if (gate_first) cycles *= 2 * model.gate_first_factor;
-  if (row->cluster_m > 1 && row->schedule != tglu__schedule_paired_coop)
-    cycles *= model.cluster_factor;
-  if (row->tile_m > 128) cycles *= model.tall_factor;
-  if (row->loader == tglu__loader_general) cycles *= model.general_factor;
+  bool split = row->schedule == tglu__schedule_down_split;
+  int64_t steps = ceil_div(k, TGLU_TILE_K);
+  double blocks = (double)(split ? ceil_div(steps, row->cluster_m) : steps);
+  double width = tglu__row_b_rows(row);
+  double tensor = 2.0 * row->tile_m * width * TGLU_TILE_K / tiles.flop_per_cycle;
+  double rows = row->tile_m + (split ? width : width / row->cluster_m);
+  double cycles = blocks * (tensor + tiles.stage_cycles + tiles.row_cycles * rows);
+  if (gate_first) cycles *= 2 * tiles.gate_first_factor;
+  if (row->cluster_m > 1 && (row->schedule == tglu__schedule_paired_pingpong || gate_first ||
+                             row->schedule == tglu__schedule_down_pingpong))
+    cycles *= tiles.cluster_factor;
+  if (row->tile_m > 128) cycles *= tiles.tall_factor;
+  if (row->loader == tglu__loader_general) cycles *= tiles.general_factor;
   return cycles;
 }
 
-double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *problem,
-                          int64_t tokens) {
-  const tglu__row *row = &tglu__rows[choice->row];
-  double mainloop = mainloop_cycles(row, problem->k);
+static double tiles_us(const tglu__choice *choice, const tglu__row *row, tglu__shape shape,
+                       int64_t tokens) {
+  double mainloop = mainloop_cycles(row, shape.k);
   double outputs = row->tile_m * row->tile_n / 128.0;
   double mean = (double)choice->tile_rows * choice->tile_columns / choice->clusters;
-  double waves = model.whole_waves * choice->waves + (1 - model.whole_waves) * mean;
+  double waves = tiles.whole_waves * choice->waves + (1 - tiles.whole_waves) * mean;
   double cycles;
   if (row->schedule == tglu__schedule_paired_pingpong ||
-      row->schedule == tglu__schedule_gate_first) {
+      row->schedule == tglu__schedule_gate_first ||
+      row->schedule == tglu__schedule_down_pingpong) {
     /* Warpgroups in turns: one stores its tile while the other holds the tensor cores;
      * only the last store is exposed, unless a store outlasts a mainloop. */
-    double epilogue = 2 * model.turn_epilogue * outputs;
+    double epilogue = 2 * ends[row->op].turn_epilogue * outputs;
     double pair = (mainloop + epilogue) / 2;
     cycles = waves * (mainloop > pair ? mainloop : pair) + epilogue;
   } else {
-    cycles = waves * (mainloop + model.coop_epilogue * outputs);
+    double end = ends[row->op].coop_epilogue * outputs;
+    if (row->schedule == tglu__schedule_down_split)
+      end = end / row->cluster_m + ends[row->op].exchange_cycles +
+            ends[row->op].exchange_output * outputs;
+    cycles = waves * (mainloop + end);
   }
-  double n = (double)problem->n, k = (double)problem->k, m = (double)tokens;
-  double floor_us = 2.0 * (2.0 * n * k + m * k + m * n) / model.bytes_per_us;
-  double busy_us = cycles / model.clock_mhz;
+  double floor_us =
+    (weight_bytes(row->op, shape) + token_bytes(shape, tokens)) / tiles.bytes_per_us;
+  double busy_us = cycles / tiles.clock_mhz;
   double longer = busy_us > floor_us ? busy_us : floor_us;
-  return model.fixed_us + longer + model.overlap * (busy_us + floor_us - longer);
+  return tiles.fixed_us + longer + tiles.overlap * (busy_us + floor_us - longer);
+}
+
+/* ---- stream ---- */
+
+static double stream_us(const tglu__choice *choice, const tglu__row *row, tglu__shape shape,
+                        int64_t tokens, const tglu__device_facts *device) {
+  double weights = weight_bytes(row->op, shape);
+  double memory = (weights + token_bytes(shape, tokens)) / stream.bytes_per_us;
+  double x = 2.0 * (double)tokens * (double)shape.k * choice->clusters * choice->waves;
+  double cache = (weights * choice->tile_rows + x) / stream.cache_bytes_per_us;
+
+  int32_t warps = tglu__row_threads(row) / 32;
+  double blocks = tglu_stream_blocks(row->tile_n, row->op == tglu__op_glu);
+  double groups = row->tile_m / 8;
+  double stages = (double)(ceil_div(ceil_div(shape.k, TGLU_TILE_K), warps) * warps);
+  double stage = stream.stage_cycles + stream.block_cycles * blocks +
+                 stream.group_cycles * groups + stream.multiply_cycles * blocks * groups;
+  if (row->loader == tglu__loader_general) stage *= stream.general_factor;
+  double end = stream.pass_cycles + stream.output_cycles * row->tile_m * row->tile_n;
+  double ctas =
+    (double)ceil_div((int64_t)choice->clusters * choice->grid_y, device->sm_count);
+  double issue = ctas * choice->waves * (stages * stage + end) / stream.clock_mhz;
+
+  double longest = memory > cache ? memory : cache;
+  return stream.fixed_us + (longest > issue ? longest : issue);
+}
+
+double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *problem,
+                          int64_t tokens, const tglu__device_facts *device) {
+  const tglu__row *row = &tglu__rows[choice->row];
+  tglu__shape shape = tglu__op_shape(row->op, problem);
+  if (tglu__row_is_stream(row)) return stream_us(choice, row, shape, tokens, device);
+  return tiles_us(choice, row, shape, tokens);
+}
+
+double tglu__plan_mlp_us(double glu_us, double down_us) {
+  return glu_us + down_us - mlp_hidden_us;
 }

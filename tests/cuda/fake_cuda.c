@@ -273,6 +273,14 @@ CALL(cuTensorMapEncodeTiled, tglu__CUtensorMap *map, int32_t type, uint32_t rank
   return 0;
 }
 
+/* Bytes of the kernel's parameter, by its schedule. */
+static size_t record_bytes(const char *kernel) {
+  if (strstr(kernel, "_sm90_stream") != NULL) return sizeof(tglu_stream_launch);
+  if (strstr(kernel, "_sm90_down_") != NULL) return sizeof(tglu_down_launch);
+  if (strstr(kernel, "_general_") != NULL) return sizeof(tglu_glu_general_launch);
+  return sizeof(tglu_glu_launch);
+}
+
 CALL(cuLaunchKernelEx, const tglu__CUlaunchConfig *config, tglu__CUfunction function,
      void **parameters, void **extra) {
   RECORD("cuLaunchKernelEx");
@@ -286,9 +294,7 @@ CALL(cuLaunchKernelEx, const tglu__CUlaunchConfig *config, tglu__CUfunction func
   at->config = *config;
   memcpy(at->attributes, config->attrs, config->numAttrs * sizeof at->attributes[0]);
   memset(&at->record, 0, sizeof at->record);
-  memcpy(&at->record, parameters[0],
-         strstr(module->kernel, "_general_") != NULL ? sizeof at->record
-                                                     : sizeof at->record.base);
+  memcpy(&at->record, parameters[0], record_bytes(module->kernel));
   memcpy(at->kernel, module->kernel, sizeof at->kernel);
   at->device = stack[depth - 1]->device;
   at->smem_limit = module->smem_limit;

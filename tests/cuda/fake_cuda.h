@@ -7,7 +7,8 @@
 
 #include <pthread.h>
 
-#include "../kernels/sm90/launch.h"
+#include "../kernels/sm90/down_launch.h"
+#include "../kernels/sm90/stream_launch.h"
 #include "cuda/cuda_abi.h"
 
 enum {
@@ -27,10 +28,18 @@ typedef struct fake_encode {
   int32_t interleave, swizzle, l2_promotion, oob_fill;
 } fake_encode;
 
+/* A kernel's parameter: of a GLU's rows with tiles, general.base, and all of general for
+ * the general loader. */
+typedef union fake_record {
+  tglu_glu_general_launch general;
+  tglu_stream_launch stream;
+  tglu_down_launch down;
+} fake_record;
+
 typedef struct fake_launch {
   tglu__CUlaunchConfig config;
   tglu__CUlaunchAttribute attributes[4];
-  tglu_glu_general_launch record; /* only .base where the row is no general one */
+  fake_record record;
   char kernel[96];
   int32_t device;      /* of the context current at the call  */
   int32_t smem_limit;  /* set on the function before it       */

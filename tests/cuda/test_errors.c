@@ -243,8 +243,9 @@ static void refusals(void **unused) {
   m.glu = small_desc(512, 256);
   m.down = pointer(5ull << 32);
   tglu_mlp *mlp;
+  m.glu.dtype = TGLU_DTYPE_F32;
   assert_int_equal(tglu_mlp_create(context, &m, &mlp), TGLU_ERR_UNSUPPORTED);
-  expect_message("down");
+  expect_message("f32");
   d = small_desc(INT64_C(1) << 31, 8);
   assert_int_equal(tglu_glu_create(context, &d, &glu), TGLU_ERR_UNSUPPORTED);
   expect_message("intermediate");

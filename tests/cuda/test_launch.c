@@ -5,10 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fake.h"
-#include "plan/rows.h"
-
-#define BASE UINT64_C(0x7f0000000000) /* 16-byte aligned, never read */
+#include "records.h"
 
 static const void *at(uint64_t offset) { return (const void *)(uintptr_t)(BASE + offset); }
 
@@ -64,51 +61,6 @@ static tglu_glu *make(tglu_context *context, const shape *s, tglu_dtype dtype,
   return glu;
 }
 
-static void expect_map(const tglu_tensor_map *map, uint64_t address, tglu_dtype dtype,
-                       uint64_t columns, uint64_t rows, uint64_t stride_elements,
-                       uint32_t box_columns, uint32_t box_rows, int32_t swizzle) {
-  assert_int_equal(map->opaque[0] & ~UINT64_C(0xffffffff), FAKE_MAP_MAGIC);
-  const fake_encode *e = &fake->encodes[map->opaque[0] & 0xffffffff];
-  assert_int_equal(e->type, dtype == TGLU_DTYPE_BF16 ? 9 : 6);
-  assert_int_equal(e->rank, 2);
-  assert_int_equal(e->address, address);
-  assert_int_equal(e->dims[0], columns);
-  assert_int_equal(e->dims[1], rows);
-  assert_int_equal(e->stride, 2 * stride_elements);
-  assert_int_equal(e->box[0], box_columns);
-  assert_int_equal(e->box[1], box_rows);
-  assert_int_equal(e->element_strides[0], 1);
-  assert_int_equal(e->element_strides[1], 1);
-  assert_int_equal(e->interleave, 0);
-  assert_int_equal(e->swizzle, swizzle);
-  assert_int_equal(e->l2_promotion, 2);
-  assert_int_equal(e->oob_fill, 0);
-}
-
-/* The general loader's maps of one operand: row r of the matrix must be row r / C of
- * class r % C, element k at coordinate k + shift. */
-static void expect_classes(const tglu_tensor_map *maps, const int32_t *shifts, int32_t classes,
-                           uint64_t address, tglu_dtype dtype, uint64_t columns,
-                           uint64_t rows, uint64_t ld, uint32_t tile) {
-  assert_true(classes == 1 || classes == 2 || classes == 4 || classes == 8);
-  for (int32_t c = 0; c < classes; ++c) {
-    assert_int_equal(maps[c].opaque[0] & ~UINT64_C(0xffffffff), FAKE_MAP_MAGIC);
-    if ((uint64_t)c >= rows) continue;
-    const fake_encode *e = &fake->encodes[maps[c].opaque[0] & 0xffffffff];
-    uint64_t start = address + 2 * (uint64_t)c * ld;
-    assert_int_equal(e->address + 2 * (uint64_t)shifts[c], start);
-    assert_int_equal(e->address % 16, 0);
-    assert_true(shifts[c] >= 0 && shifts[c] < 8);
-    assert_int_equal(e->dims[0], columns + (uint64_t)shifts[c]);
-    assert_int_equal(e->dims[1], (rows - (uint64_t)c + (uint64_t)classes - 1) / (uint64_t)classes);
-    if (rows > 1) assert_int_equal(e->stride, 2 * (uint64_t)classes * ld);
-    assert_int_equal(e->box[0], 72);
-    assert_int_equal(e->box[1], tile / (uint32_t)classes);
-    assert_int_equal(e->swizzle, 0);
-    assert_int_equal(e->type, dtype == TGLU_DTYPE_BF16 ? 9 : 6);
-  }
-}
-
 /* Gate and up addresses, stride and bias of the layout, as the header says. */
 typedef struct triple {
   uint64_t gate, up, ld, gate_bias, up_bias, bias_stride;
@@ -128,40 +80,32 @@ static triple triple_of(const shape *s) {
   }
 }
 
-static void expect_config(const fake_launch *l, const tglu__row *row, int64_t tiles,
-                          int32_t room, int32_t pdl) {
-  int32_t size = row->cluster_m;
-  int64_t clusters = tiles < room / size ? tiles : room / size;
-  assert_int_equal(l->config.gridDimX, clusters * size);
-  assert_int_equal(l->config.gridDimY, 1);
-  assert_int_equal(l->config.gridDimZ, 1);
-  assert_int_equal(l->config.blockDimX, 384);
-  assert_int_equal(l->config.blockDimY, 1);
-  assert_int_equal(l->config.blockDimZ, 1);
-  assert_ptr_equal(l->config.hStream, (void *)0x1234);
-  int b_rows = row->schedule == tglu__schedule_gate_first ? row->tile_n : 2 * row->tile_n;
-  if (row->loader == tglu__loader_general) b_rows += (row->tile_m + 2 * row->tile_n) * 144 / 128;
-  int staging = row->loader == tglu__loader_general ? 0 : 2 * 64 * row->tile_n * 2;
-  int smem = 1024 + row->stages * (row->tile_m + b_rows) * 128 + staging + 256;
-  assert_int_equal(l->config.sharedMemBytes, smem);
-  assert_int_equal(l->smem_limit, smem);
-  assert_int_equal(l->config.numAttrs, (size > 1) + (pdl != 0));
-  uint32_t next = 0;
-  if (size > 1) {
-    assert_int_equal(l->attributes[next].id, 4);
-    assert_int_equal(l->attributes[next].value.clusterDim.x, size);
-    assert_int_equal(l->attributes[next].value.clusterDim.y, 1);
-    assert_int_equal(l->attributes[next++].value.clusterDim.z, 1);
-  }
-  if (pdl) {
-    assert_int_equal(l->attributes[next].id, 6);
-    assert_int_equal(l->attributes[next].value.programmaticStreamSerializationAllowed, 1);
-  }
+/* A stream row: pointers as they are, no maps. */
+static void expect_stream_record(const fake_launch *l, const shape *s, int32_t pdl) {
+  const tglu_stream_launch *r = &l->record.stream;
+  triple t = triple_of(s);
+  assert_int_equal((uintptr_t)r->x, BASE + X + s->x_off);
+  assert_int_equal(r->ldx, s->k + s->ldx_extra);
+  assert_int_equal((uintptr_t)r->gate, t.gate);
+  assert_int_equal((uintptr_t)r->up, t.up);
+  assert_int_equal(r->ldw, t.ld);
+  assert_int_equal((uintptr_t)r->gate_bias, s->bias ? t.gate_bias : 0);
+  assert_int_equal((uintptr_t)r->up_bias, s->bias ? t.up_bias : 0);
+  if (s->bias) assert_int_equal(r->bias_stride, t.bias_stride);
+  assert_null(r->residual);
+  assert_int_equal((uintptr_t)r->out, BASE + OUT + s->out_off);
+  assert_int_equal(r->ldo, s->n + s->ldo_extra);
+  assert_int_equal(r->m, s->m);
+  assert_int_equal(r->n, s->n);
+  assert_int_equal(r->k, s->k);
+  assert_int_equal(r->activation, TGLU_ACTIVATION_SWIGLUOAI);
+  assert_int_equal(r->flags, pdl == 0 ? TGLU_LAUNCH_STABLE_WEIGHTS : 0);
+  assert_true(r->alpha == 1.5f && r->limit == 6.0f && r->offset == 0.5f);
 }
 
 static void expect_record(const fake_launch *l, const tglu__row *row, const shape *s,
                           tglu_dtype dtype, int32_t pdl) {
-  const tglu_glu_launch *r = &l->record.base;
+  const tglu_glu_launch *r = &l->record.general.base;
   triple t = triple_of(s);
   int64_t ldx = s->k + s->ldx_extra, ldo = s->n + s->ldo_extra;
   int one = s->m == 1;
@@ -183,7 +127,7 @@ static void expect_record(const fake_launch *l, const tglu__row *row, const shap
   assert_int_equal(r->ldo, ldo);
   uint64_t k = (uint64_t)s->k, n = (uint64_t)s->n, m = (uint64_t)s->m;
   if (general) {
-    const tglu_glu_general_launch *g = &l->record;
+    const tglu_glu_general_launch *g = &l->record.general;
     expect_classes(g->x, g->x_shift, g->x_classes, BASE + X + s->x_off, dtype, k, m,
                    (uint64_t)ldx, (uint32_t)row->tile_m);
     expect_classes(g->gate, g->gate_shift, g->w_classes, t.gate, dtype, k, n, t.ld,
@@ -200,34 +144,9 @@ static void expect_record(const fake_launch *l, const tglu__row *row, const shap
     expect_map(&r->x, BASE + X, dtype, k, m, one ? (k + 7) / 8 * 8 : (uint64_t)ldx, 64,
                (uint32_t)row->tile_m, 3);
   }
-  if (!direct) {
-    uint32_t box = row->tile_n % 64 == 0 ? 64 : row->tile_n % 32 == 0 ? 32
-                                                                      : (uint32_t)row->tile_n;
-    expect_map(&r->out, BASE + OUT, dtype, n, m, one ? (n + 7) / 8 * 8 : (uint64_t)ldo, box,
-               64, box == 64 ? 3 : box == 32 ? 2 : 0);
-  }
-}
-
-/* Nothing but context switches, maps and one launch. */
-static void expect_calls(int32_t first) {
-  static const char *const allowed[] = {"cuCtxGetCurrent", "cuCtxPushCurrent_v2",
-                                        "cuCtxPopCurrent_v2", "cuTensorMapEncodeTiled",
-                                        "cuLaunchKernelEx"};
-  int launches = 0;
-  for (int32_t i = first; i < fake->call_total; ++i) {
-    int found = 0;
-    for (int j = 0; j < 5; ++j) found |= strcmp(fake->calls[i], allowed[j]) == 0;
-    if (!found) fail_msg("run called %s", fake->calls[i]);
-    launches += strcmp(fake->calls[i], "cuLaunchKernelEx") == 0;
-  }
-  assert_int_equal(launches, 1);
-  assert_true(fake->call_total - first <= 12);
-}
-
-static int general_row(tglu_dtype dtype) {
-  for (int32_t i = 0; i < tglu__row_total; ++i)
-    if (tglu__rows[i].dtype == dtype && tglu__rows[i].loader == tglu__loader_general) return 1;
-  return 0;
+  if (!direct)
+    expect_out_map(&r->out, row, BASE + OUT, n, m,
+                   one ? (n + 7) / 8 * 8 : (uint64_t)ldo);
 }
 
 static tglu_status run_shape(const tglu_glu *glu, const shape *s) {
@@ -238,7 +157,7 @@ static tglu_status run_shape(const tglu_glu *glu, const shape *s) {
   args.tokens = s->m;
   args.out = (void *)(uintptr_t)(BASE + OUT + s->out_off);
   args.ldo = s->n + s->ldo_extra;
-  args.stream = (void *)0x1234;
+  args.stream = STREAM;
   return tglu_glu_run(glu, &args);
 }
 
@@ -254,7 +173,7 @@ static int check(tglu_context *context, const shape *s, tglu_dtype dtype, int32_
   int32_t first = fake->call_total = 0;
   tglu_status status = run_shape(glu, s);
   int aligned = s->x_off % 16 == 0 && (s->m == 1 || (s->k + s->ldx_extra) % 8 == 0);
-  if (!aligned && !general_row(dtype)) {
+  if (!aligned && !has_row(tglu__op_glu, dtype, tglu__loader_general)) {
     assert_int_equal(status, TGLU_ERR_UNSUPPORTED);
     expect_message("x:");
     assert_int_equal(fake->launch_total, 0);
@@ -263,16 +182,18 @@ static int check(tglu_context *context, const shape *s, tglu_dtype dtype, int32_
   }
   if (status != TGLU_OK) fail_msg("%s", tglu_last_error());
   assert_int_equal(fake->launch_total, 1);
-  expect_calls(first);
+  expect_calls(first, 1);
   const fake_launch *l = &fake->launches[0];
-  int32_t index = tglu__row_find(l->kernel);
-  assert_true(index >= 0);
-  const tglu__row *row = &tglu__rows[index];
+  const tglu__row *row = launched_row(l);
+  assert_int_equal(row->op, tglu__op_glu);
   assert_int_equal(row->dtype, dtype);
   if (!aligned) assert_int_equal(row->loader, tglu__loader_general);
-  int64_t tiles = (int64_t)l->record.base.tile_rows * l->record.base.tile_columns;
-  expect_config(l, row, tiles, room, pdl);
-  expect_record(l, row, s, dtype, pdl);
+  expect_config(l, row, s->m, s->n, room, room < 132, pdl);
+  if (tglu__row_is_stream(row)) {
+    expect_stream_record(l, s, pdl);
+  } else {
+    expect_record(l, row, s, dtype, pdl);
+  }
   tglu_glu_destroy(glu);
   return 1;
 }
@@ -328,10 +249,7 @@ static void every_shape(void **unused) {
     tglu_context *context = open_context(NULL, 0, pdl);
     for (int i = 0; i < SHAPES; ++i) {
       for (int dtype = TGLU_DTYPE_BF16; dtype <= TGLU_DTYPE_F16; ++dtype) {
-        int served = 0;
-        for (int32_t r = 0; r < tglu__row_total; ++r)
-          served |= (int)tglu__rows[r].dtype == dtype;
-        if (!served) continue;
+        if (!has_row(tglu__op_glu, (tglu_dtype)dtype, tglu__loader_tma)) continue;
         int ok = check(context, &shapes[i], (tglu_dtype)dtype, 132, pdl);
         launched += ok;
         refused += !ok;
@@ -349,6 +267,7 @@ static void every_row_forced(void **unused) {
   (void)unused;
   if (!kernels_built()) skip();
   for (int32_t r = 0; r < tglu__row_total; ++r) {
+    if (tglu__rows[r].op != tglu__op_glu) continue;
     fake_begin();
     tglu_context *context = open_context(tglu__rows[r].name, 0, 1);
     shape s = {.m = 513, .n = 520, .k = 264, .layout = TGLU_LAYOUT_SEPARATE};
@@ -366,7 +285,8 @@ static void sm_limits(void **unused) {
   static const int32_t limits[] = {1, 2, 3, 77, 78, 114, 131, 132, 500};
   int smallest = 8;
   for (int32_t r = 0; r < tglu__row_total; ++r)
-    if (tglu__rows[r].dtype == TGLU_DTYPE_BF16 && tglu__rows[r].cluster_m < smallest)
+    if (tglu__rows[r].op == tglu__op_glu && tglu__rows[r].dtype == TGLU_DTYPE_BF16 &&
+        tglu__rows[r].cluster_m < smallest)
       smallest = tglu__rows[r].cluster_m;
   for (size_t i = 0; i < sizeof limits / sizeof limits[0]; ++i) {
     fake_begin();

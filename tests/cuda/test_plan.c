@@ -7,11 +7,26 @@
 
 static const void *const aligned = (const void *)0x7f0000000000;
 
+/* An MLP, so that it has both operations; of a GLU row n are the outputs, of a down row
+ * k. */
 static tglu__problem problem(int64_t n, int64_t k, tglu_dtype dtype) {
   return (tglu__problem){.dtype = dtype, .n = n, .k = k,
                          .activation = TGLU_ACTIVATION_SILU,
                          .layout = TGLU_LAYOUT_SEPARATE, .gate = aligned, .up = aligned,
-                         .ld = (k + 7) / 8 * 8};
+                         .ld = (k + 7) / 8 * 8, .has_down = true, .down = aligned,
+                         .ld_down = (n + 7) / 8 * 8};
+}
+
+/* The same with so many outputs and so much to sum over, whatever the row's operation. */
+static tglu__problem problem_of(const tglu__row *row, int64_t outputs, int64_t depth) {
+  return row->op == tglu__op_glu ? problem(outputs, depth, row->dtype)
+                                 : problem(depth, outputs, row->dtype);
+}
+
+static bool served(tglu__op op, tglu_dtype dtype) {
+  for (int32_t i = 0; i < tglu__row_total; ++i)
+    if (tglu__rows[i].op == op && tglu__rows[i].dtype == dtype) return true;
+  return false;
 }
 
 static tglu__device_facts device(int32_t sms) {
@@ -41,6 +56,9 @@ static void buckets(void **unused) {
     previous = b;
   }
   assert_int_equal(tglu__bucket_of(INT64_C(1) << 31), TGLU__BUCKETS - 1);
+  static const int64_t few[] = {1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96};
+  for (int32_t b = 0; b < (int32_t)(sizeof few / sizeof few[0]); ++b)
+    assert_int_equal(tglu__bucket_tokens(b), few[b]);
 }
 
 /* A row of the name is found, names are unique, and no name is found that is none. */
@@ -53,6 +71,16 @@ static void names(void **unused) {
   }
   assert_int_equal(tglu__row_find(""), -1);
   assert_int_equal(tglu__row_find("glu"), -1);
+  for (int32_t i = 0; i < tglu__row_total; ++i) {
+    const tglu__row *row = &tglu__rows[i];
+    bool stream = strncmp(row->schedule_name, "stream", 6) == 0;
+    assert_int_equal(tglu__row_is_stream(row), stream);
+    assert_string_equal(row->op_name, row->op == tglu__op_glu ? "glu" : "down");
+    assert_int_equal(tglu__row_threads(row),
+                     !stream ? 384 : strcmp(row->schedule_name, "stream") == 0 ? 256 : 512);
+    assert_int_equal(tglu__row_ctas_per_sm(row), strcmp(row->schedule_name, "stream") ? 1 : 2);
+    if (!stream) assert_true(tglu__row_weight_box_rows(row) <= 256);
+  }
 }
 
 static void expect_refused(const tglu__row *row, const tglu__problem *p,
@@ -64,47 +92,86 @@ static void expect_refused(const tglu__row *row, const tglu__problem *p,
   if (strstr(why, word) == NULL) fail_msg("\"%s\" does not contain \"%s\"", why, word);
 }
 
+static void predicate_sizes(const tglu__row *row) {
+  tglu__device_facts d = device(132);
+  tglu__call_facts c = call(100);
+  bool glu = row->op == tglu__op_glu, stream = tglu__row_is_stream(row);
+  const int64_t most = INT64_C(1) << 31;
+  tglu__problem p = problem_of(row, most - 255, 64); /* its last tile would pass 2^31 */
+  expect_refused(row, &p, &c, &d, glu ? "intermediate" : "hidden");
+  p = problem_of(row, 200, most);
+  expect_refused(row, &p, &c, &d, glu ? "hidden" : "intermediate");
+  p = problem_of(row, 200, 64);
+  c.tokens = most;
+  expect_refused(row, &p, &c, &d, "tokens");
+  c.tokens = most - 1;
+  p = problem_of(row, most - 256, 64);
+  expect_refused(row, &p, &c, &d, stream ? "2^16 tiles" : "2^31 tiles");
+  if (!stream) return;
+  c.tokens = (int64_t)row->tile_m * 65535;
+  assert_true(tglu__row_valid(row, &p, &c, &d, NULL));
+  ++c.tokens;
+  expect_refused(row, &p, &c, &d, "2^16 tiles");
+}
+
+static void predicate_alignment(const tglu__row *row) {
+  tglu__device_facts d = device(132);
+  tglu__call_facts c = call(100);
+  bool general = row->loader == tglu__loader_general, stream = tglu__row_is_stream(row);
+  const tglu__problem good = problem_of(row, 200, 64);
+  const void *off = (const char *)aligned + 2;
+  tglu__problem p = good;
+  if (row->op == tglu__op_glu) {
+    p.gate = off;
+    assert_int_equal(tglu__row_valid(row, &p, &c, &d, NULL), general);
+    p = good, p.up = (const char *)aligned + 8;
+    assert_int_equal(tglu__row_valid(row, &p, &c, &d, NULL), general);
+    p = good, p.down = off, p.ld_down = 67; /* of the other operation: no matter */
+    assert_true(tglu__row_valid(row, &p, &c, &d, NULL));
+    p = good, p.ld = 65;
+  } else {
+    p.down = off;
+    assert_int_equal(tglu__row_valid(row, &p, &c, &d, NULL), general);
+    p = good, p.gate = off, p.ld = 205;
+    assert_true(tglu__row_valid(row, &p, &c, &d, NULL));
+    p = good, p.ld_down = 65;
+  }
+  assert_int_equal(tglu__row_valid(row, &p, &c, &d, NULL), general);
+  *(row->op == tglu__op_glu ? &p.n : &p.k) = 1; /* one row: its stride does not count */
+  assert_true(tglu__row_valid(row, &p, &c, &d, NULL));
+  p = good, p.ld = p.ld_down = INT64_C(1) << 39;
+  assert_int_equal(tglu__row_valid(row, &p, &c, &d, NULL), general && stream);
+  c.x_aligned = false;
+  assert_int_equal(tglu__row_valid(row, &good, &c, &d, NULL), general);
+  c.x_reachable = false;
+  assert_int_equal(tglu__row_valid(row, &good, &c, &d, NULL), general && stream);
+}
+
 static void predicate(void **unused) {
   (void)unused;
   for (int32_t i = 0; i < tglu__row_total; ++i) {
     const tglu__row *row = &tglu__rows[i];
     tglu__device_facts d = device(132);
     tglu__call_facts c = call(100);
-    const tglu__problem good = problem(200, 64, row->dtype);
+    const tglu__problem good = problem_of(row, 200, 64);
     tglu__problem p = good;
     const char *why = "unset";
     assert_true(tglu__row_valid(row, &p, &c, &d, &why));
     assert_null(why);
     p.dtype = row->dtype == TGLU_DTYPE_BF16 ? TGLU_DTYPE_F16 : TGLU_DTYPE_BF16;
     expect_refused(row, &p, &c, &d, "dtype");
-    p = good, p.gate = NULL;
+    p = good;
+    if (row->op == tglu__op_glu) {
+      p.gate = NULL;
+    } else {
+      p.has_down = false;
+    }
     expect_refused(row, &p, &c, &d, "operation");
-    p = good, p.n = (INT64_C(1) << 31) - 255; /* the last tile's columns would pass 2^31 */
-    expect_refused(row, &p, &c, &d, "intermediate");
-    p = good, p.k = INT64_C(1) << 31;
-    expect_refused(row, &p, &c, &d, "hidden");
-    c.tokens = INT64_C(1) << 31;
-    expect_refused(row, &good, &c, &d, "tokens");
-    c.tokens = (INT64_C(1) << 31) - 1;
-    p = good, p.n = (INT64_C(1) << 31) - 256;
-    expect_refused(row, &p, &c, &d, "2^31 tiles");
-    c = call(100);
-    bool general = row->loader == tglu__loader_general;
-    p = good, p.gate = (const char *)aligned + 2;
-    assert_int_equal(tglu__row_valid(row, &p, &c, &d, NULL), general);
-    p = good, p.up = (const char *)aligned + 8;
-    assert_int_equal(tglu__row_valid(row, &p, &c, &d, NULL), general);
-    p = good, p.ld = 65;
-    assert_int_equal(tglu__row_valid(row, &p, &c, &d, NULL), general);
-    p.n = 1; /* one row: its stride does not count */
-    assert_true(tglu__row_valid(row, &p, &c, &d, NULL));
-    p = good, p.ld = INT64_C(1) << 39;
-    assert_false(tglu__row_valid(row, &p, &c, &d, NULL));
-    c.x_aligned = false;
-    assert_int_equal(tglu__row_valid(row, &good, &c, &d, NULL), general);
-    c.x_reachable = false;
-    assert_false(tglu__row_valid(row, &good, &c, &d, NULL));
-    c = call(100);
+    p = problem(0, 200, row->dtype), p.gate = p.up = NULL; /* an MLP of intermediate 0 */
+    assert_int_equal(tglu__row_valid(row, &p, &c, &d, NULL),
+                     row->op == tglu__op_down && tglu__row_is_stream(row));
+    predicate_sizes(row);
+    predicate_alignment(row);
     d.smem_bytes = tglu__row_smem_bytes(row) - 1;
     expect_refused(row, &good, &c, &d, "shared memory");
     d = device(row->cluster_m);
@@ -114,72 +181,112 @@ static void predicate(void **unused) {
   }
 }
 
+/* A stream row: all CTAs fit at once, unless there are more tiles of tokens than room. */
+static void expect_stream(const tglu__row *row, const tglu__choice *c, int64_t m, int64_t n,
+                          const tglu__device_facts *d) {
+  int64_t room = d->sm_count * (d->sm_limited ? 1 : tglu__row_ctas_per_sm(row));
+  assert_true((int64_t)c->tile_rows * row->tile_m >= m);
+  assert_true((int64_t)(c->tile_rows - 1) * row->tile_m < m);
+  assert_int_equal(c->grid_y, c->tile_rows);
+  assert_true(c->clusters >= 1 && c->clusters <= n);
+  int64_t ctas = (int64_t)c->clusters * c->tile_rows;
+  assert_true(ctas <= room || c->clusters == 1);
+  assert_true(ctas + c->tile_rows > room || c->clusters == n);
+  int64_t most = (n + c->clusters - 1) / c->clusters;
+  assert_int_equal(c->waves, (most + row->tile_n - 1) / row->tile_n);
+}
+
+static void expect_tiles(const tglu__row *row, const tglu__choice *c, int64_t m, int64_t n,
+                         const tglu__device_facts *d) {
+  int32_t rows = row->tile_m;
+  if (row->schedule != tglu__schedule_down_split) rows *= row->cluster_m;
+  int64_t tiles = (int64_t)c->tile_rows * c->tile_columns;
+  assert_true((int64_t)c->tile_rows * rows >= m);
+  assert_true((int64_t)(c->tile_rows - 1) * rows < m);
+  assert_true((int64_t)c->tile_columns * row->tile_n >= n);
+  assert_true((int64_t)(c->tile_columns - 1) * row->tile_n < n);
+  assert_true(c->clusters >= 1 && c->clusters * row->cluster_m <= d->sm_count);
+  assert_true(c->clusters <= tiles);
+  assert_true((int64_t)c->waves * c->clusters >= tiles);
+  assert_true((int64_t)(c->waves - 1) * c->clusters < tiles);
+  assert_true(c->group >= 1);
+  assert_int_equal(c->grid_y, 1);
+}
+
 static void launches(void **unused) {
   (void)unused;
   for (int32_t sms = 1; sms <= 132; ++sms) {
     tglu__device_facts d = device(sms);
+    d.sm_limited = sms % 2 == 0;
     for (int32_t i = 0; i < tglu__row_total; ++i) {
       const tglu__row *row = &tglu__rows[i];
       if (row->cluster_m > sms) continue;
       for (int64_t m = 1; m < 20000; m = m * 2 + m / 3 + 1) {
-        tglu__problem p = problem(4864, 896, row->dtype);
+        int64_t n = m % 5 ? 4864 : 7;
+        tglu__problem p = problem_of(row, n, 896);
         tglu__choice c;
         tglu__plan_launch(i, &p, m, &d, &c);
-        int64_t tiles = (int64_t)c.tile_rows * c.tile_columns;
-        assert_true((int64_t)c.tile_rows * row->tile_m * row->cluster_m >= m);
-        assert_true((int64_t)(c.tile_rows - 1) * row->tile_m * row->cluster_m < m);
-        assert_true((int64_t)c.tile_columns * row->tile_n >= p.n);
-        assert_true((int64_t)(c.tile_columns - 1) * row->tile_n < p.n);
-        assert_true(c.clusters >= 1 && c.clusters * row->cluster_m <= sms);
-        assert_true(c.clusters <= tiles);
-        assert_true((int64_t)c.waves * c.clusters >= tiles);
-        assert_true((int64_t)(c.waves - 1) * c.clusters < tiles);
-        assert_true(c.group >= 1);
+        assert_int_equal(c.row, i);
         assert_int_equal(c.smem_bytes, tglu__row_smem_bytes(row));
+        if (tglu__row_is_stream(row)) {
+          expect_stream(row, &c, m, n, &d);
+        } else {
+          expect_tiles(row, &c, m, n, &d);
+        }
       }
     }
   }
 }
 
-/* Same question, same answer; the answer is the cheapest valid row; cost grows with the
- * tokens and falls with the SMs. */
+/* Same question, same answer; the answer is the cheapest valid row of the operation; cost
+ * grows with the tokens. */
+static int expect_choices(tglu__op op, const tglu__problem *p, const tglu__device_facts *d) {
+  double previous = 0;
+  int asked = 0;
+  for (int64_t m = 1; m <= 16384; m *= 2) {
+    tglu__call_facts f = call(m);
+    tglu__choice a, b, second;
+    bool found = tglu__plan_choose(op, p, &f, d, &a, &second);
+    if (!found) {
+      assert_int_equal(a.row, -1);
+      continue;
+    }
+    memset(&b, 0x5a, sizeof b);
+    assert_true(tglu__plan_choose(op, p, &f, d, &b, NULL));
+    assert_int_equal(a.row, b.row);
+    assert_true(a.predicted_us == b.predicted_us);
+    assert_true(tglu__row_valid(&tglu__rows[a.row], p, &f, d, NULL));
+    assert_int_equal(tglu__rows[a.row].op, op);
+    assert_true(a.predicted_us > 0 && a.predicted_us < 1e7);
+    assert_true(a.predicted_us >= previous);
+    assert_true(second.row != a.row);
+    assert_true(second.row < 0 || tglu__rows[second.row].op == op);
+    assert_true(second.row < 0 || second.predicted_us >= a.predicted_us);
+    for (int32_t r = 0; r < tglu__row_total; ++r) {
+      if (tglu__rows[r].op != op || !tglu__row_valid(&tglu__rows[r], p, &f, d, NULL)) continue;
+      tglu__choice other;
+      tglu__plan_launch(r, p, m, d, &other);
+      assert_true(tglu__plan_cost_us(&other, p, m, d) >= a.predicted_us);
+    }
+    previous = a.predicted_us;
+    ++asked;
+  }
+  return asked;
+}
+
 static void choices(void **unused) {
   (void)unused;
-  int asked = 0;
+  int asked = 0, down = 0;
   for (int i = 0; i < MODELS; ++i) {
     for (int32_t sms = 1; sms <= 132; sms += sms < 8 ? 1 : 31) {
       tglu__device_facts d = device(sms);
       tglu__problem p = problem(models[i][1], models[i][0], TGLU_DTYPE_BF16);
-      double previous = 0;
-      for (int64_t m = 1; m <= 16384; m *= 2) {
-        tglu__call_facts f = call(m);
-        tglu__choice a, b, second;
-        bool found = tglu__plan_choose(&p, &f, &d, &a, &second);
-        if (!found) {
-          assert_int_equal(a.row, -1);
-          continue;
-        }
-        memset(&b, 0x5a, sizeof b);
-        assert_true(tglu__plan_choose(&p, &f, &d, &b, NULL));
-        assert_int_equal(a.row, b.row);
-        assert_true(a.predicted_us == b.predicted_us);
-        assert_true(tglu__row_valid(&tglu__rows[a.row], &p, &f, &d, NULL));
-        assert_true(a.predicted_us > 0 && a.predicted_us < 1e7);
-        assert_true(a.predicted_us >= previous);
-        assert_true(second.row != a.row);
-        assert_true(second.row < 0 || second.predicted_us >= a.predicted_us);
-        for (int32_t r = 0; r < tglu__row_total; ++r) {
-          if (!tglu__row_valid(&tglu__rows[r], &p, &f, &d, NULL)) continue;
-          tglu__choice other;
-          tglu__plan_launch(r, &p, m, &d, &other);
-          assert_true(tglu__plan_cost_us(&other, &p, m) >= a.predicted_us);
-        }
-        previous = a.predicted_us;
-        ++asked;
-      }
+      asked += expect_choices(tglu__op_glu, &p, &d);
+      down += expect_choices(tglu__op_down, &p, &d);
     }
   }
   assert_true(asked > 100);
+  if (served(tglu__op_down, TGLU_DTYPE_BF16)) assert_true(down > 100);
 }
 
 /* The prediction is never below what the card could do at best. */
@@ -190,12 +297,40 @@ static void predictions_are_possible(void **unused) {
     for (int64_t m = 1; m <= 8192; m *= 2) {
       tglu__problem p = problem(models[i][1], models[i][0], TGLU_DTYPE_BF16);
       tglu__call_facts f = call(m);
+      double us[2] = {0, 0};
+      for (tglu__op op = tglu__op_glu; op <= tglu__op_down; ++op) {
+        if (!served(op, TGLU_DTYPE_BF16)) continue;
+        tglu__choice c;
+        double matrices = op == tglu__op_glu ? 2 : 1;
+        assert_true(tglu__plan_choose(op, &p, &f, &d, &c, NULL));
+        double flop = 2.0 * matrices * (double)m * (double)p.n * (double)p.k;
+        double bytes = 2.0 * matrices * (double)p.n * (double)p.k;
+        assert_true(c.predicted_us > flop / 989e6);
+        assert_true(c.predicted_us > bytes / 4.8e6);
+        us[op] = c.predicted_us;
+      }
+      if (us[1] == 0) continue;
+      assert_true(tglu__plan_mlp_us(us[0], us[1]) < us[0] + us[1]);
+      assert_true(tglu__plan_mlp_us(us[0], us[1]) > us[0]);
+    }
+  }
+}
+
+/* Forever the same row for a problem under one operation and token count, so a batch-
+ * invariant object, planned for one count, has one; and it can serve every count. */
+static void one_row_serves_every_count(void **unused) {
+  (void)unused;
+  tglu__device_facts d = device(132);
+  for (int i = 0; i < MODELS; ++i) {
+    tglu__problem p = problem(models[i][1], models[i][0], TGLU_DTYPE_BF16);
+    for (tglu__op op = tglu__op_glu; op <= tglu__op_down; ++op) {
+      tglu__call_facts f = call(4096);
       tglu__choice c;
-      assert_true(tglu__plan_choose(&p, &f, &d, &c, NULL));
-      double flop = 4.0 * (double)m * (double)p.n * (double)p.k;
-      double bytes = 4.0 * (double)p.n * (double)p.k;
-      assert_true(c.predicted_us > flop / 989e6);
-      assert_true(c.predicted_us > bytes / 4.8e6);
+      if (!tglu__plan_choose(op, &p, &f, &d, &c, NULL)) continue;
+      for (int64_t m = 1; m <= 1 << 20; m *= 2) {
+        tglu__call_facts other = call(m);
+        assert_true(tglu__row_valid(&tglu__rows[c.row], &p, &other, &d, NULL));
+      }
     }
   }
 }
@@ -206,7 +341,7 @@ static void nothing_serves(void **unused) {
   tglu__problem p = problem(64, 64, TGLU_DTYPE_F32);
   tglu__call_facts f = call(8);
   tglu__choice c = {.row = 5}, second;
-  assert_false(tglu__plan_choose(&p, &f, &d, &c, &second));
+  assert_false(tglu__plan_choose(tglu__op_glu, &p, &f, &d, &c, &second));
   assert_int_equal(c.row, -1);
   assert_int_equal(second.row, -1);
 }
@@ -216,7 +351,7 @@ int main(void) {
     cmocka_unit_test(buckets),   cmocka_unit_test(names),
     cmocka_unit_test(predicate), cmocka_unit_test(launches),
     cmocka_unit_test(choices),   cmocka_unit_test(predictions_are_possible),
-    cmocka_unit_test(nothing_serves),
+    cmocka_unit_test(nothing_serves), cmocka_unit_test(one_row_serves_every_count),
   };
   return cmocka_run_group_tests_name("cuda_plan", tests, NULL, NULL);
 }

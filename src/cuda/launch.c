@@ -1,0 +1,283 @@
+/* A call: checks, the record on the stack, one launch an operation. */
+#include "cuda/plan.h"
+
+#include "cuda/maps.h"
+
+/* ---- the call of one operation ---- */
+
+/* H lies in the workspace from a multiple of this many bytes on, each row of it too at a
+ * multiple of 128. */
+enum { H_ALIGNMENT = 256, H_COLUMNS = 64 };
+
+static int64_t h_stride(int64_t n) { return (n + H_COLUMNS - 1) / H_COLUMNS * H_COLUMNS; }
+
+static bool is_mlp(const tglu__problem *problem) {
+  return tglu__op_present(tglu__op_glu, problem) && problem->has_down;
+}
+
+size_t tglu__cuda_workspace_bytes(const tglu_context *context, const void *planned,
+                                  int64_t tokens) {
+  (void)context;
+  const tglu__problem *problem = &((const tglu__cuda_plan *)planned)->problem;
+  if (!is_mlp(problem) || tokens == 0) return 0;
+  const size_t row = 2 * (size_t)h_stride(problem->n), slack = H_ALIGNMENT - 1;
+  if ((size_t)tokens > (SIZE_MAX - slack) / row) return SIZE_MAX;
+  return (size_t)tokens * row + slack;
+}
+
+tglu__call tglu__cuda_operation_call(const tglu__problem *problem, tglu__op op,
+                                     const tglu__call *call) {
+  tglu__call own = *call;
+  if (!is_mlp(problem)) return own;
+  uintptr_t h = (uintptr_t)call->workspace;
+  h += (H_ALIGNMENT - h % H_ALIGNMENT) % H_ALIGNMENT;
+  if (op == tglu__op_glu) {
+    own.out = (void *)h;
+    own.ldo = h_stride(problem->n);
+    own.residual = NULL;
+  } else {
+    own.x = (const void *)h;
+    own.ldx = h_stride(problem->n);
+  }
+  return own;
+}
+
+tglu__call_facts tglu__cuda_call_facts(const tglu_context *context,
+                                       const tglu__problem *problem, tglu__op op,
+                                       const tglu__call *call) {
+  tglu__call own = tglu__cuda_operation_call(problem, op, call);
+  tglu__call_facts facts = {.tokens = own.tokens, .x_aligned = true, .x_reachable = true};
+  if (tglu__op_shape(op, problem).k == 0) return facts; /* no x */
+  int64_t rows = context->options.batch_invariant && own.tokens == 1 ? 2 : own.tokens;
+  facts.x_aligned = tglu__matrix_aligned(own.x, rows, own.ldx);
+  facts.x_reachable = tglu__matrix_reachable(rows, own.ldx);
+  return facts;
+}
+
+void tglu__cuda_launch_choice(const tglu__cuda *cuda, const tglu__problem *problem,
+                              const tglu__cuda_entry *entry, int64_t tokens,
+                              tglu__choice *choice) {
+  tglu__plan_launch(entry->row, problem, tokens, &cuda->facts, choice);
+  if (!tglu__row_is_stream(&tglu__rows[entry->row]) && choice->clusters > entry->clusters)
+    choice->clusters = entry->clusters;
+}
+
+const char *tglu__cuda_direct_store(const tglu__problem *problem, tglu__op op,
+                                    const tglu__call *call) {
+  if (tglu__op_shape(op, problem).n % 8 != 0)
+    return op == tglu__op_glu ? "intermediate is not a multiple of 8"
+                              : "hidden (out_features) is not a multiple of 8";
+  if ((uintptr_t)call->out % 16 != 0) return "out is not on 16 bytes";
+  if (call->tokens == 1) return NULL;
+  if (call->ldo % 8 != 0) return "ldo is not a multiple of 8";
+  if (call->ldo >= (int64_t)1 << 39) return "ldo is 2^39 or more";
+  return NULL;
+}
+
+/* ---- records ---- */
+
+/* One launch, ready: whatever can be refused has been. */
+typedef struct prepared {
+  union {
+    tglu__cuda_record any;
+    tglu_glu_general_launch general;
+  } record;
+  tglu__choice choice;
+  tglu__CUfunction function;
+} prepared;
+
+static void fill_stream(const tglu__call *call, tglu_stream_launch *record) {
+  record->x = call->x;
+  record->ldx = call->ldx;
+  record->residual = call->residual;
+  record->ldr = call->ldr;
+  record->out = call->out;
+  record->ldo = call->ldo;
+  record->m = (int32_t)call->tokens;
+}
+
+/* The map of x in boxes for wgmma. */
+static tglu_status map_x(const tglu__driver *driver, const tglu__row *row, int64_t k,
+                         const tglu__call *call, tglu_tensor_map *map) {
+  tglu__CUresult result = tglu__cuda_map_operand(driver, map, row->dtype, call->x,
+                                                 call->tokens, k, call->ldx, row->tile_m);
+  return result == TGLU__CUDA_SUCCESS ? TGLU_OK : tglu__cuda_map_fail(driver, result, "x");
+}
+
+/* The map of the output, unless it is stored directly: then a copy of any valid one, since
+ * the kernels prefetch it. */
+static tglu_status map_out(const tglu__driver *driver, const tglu__row *row, int64_t n,
+                           const tglu__call *call, bool direct, const tglu_tensor_map *any,
+                           tglu_tensor_map *map) {
+  *map = *any;
+  if (direct || row->schedule == tglu__schedule_down_split) return TGLU_OK;
+  tglu__CUresult result =
+    tglu__cuda_map_out(driver, map, row, call->out, call->tokens, n, call->ldo);
+  return result == TGLU__CUDA_SUCCESS ? TGLU_OK : tglu__cuda_map_fail(driver, result, "out");
+}
+
+static tglu_status fill_down(const tglu__driver *driver, const tglu__problem *p,
+                             const tglu__row *row, const tglu__call *call,
+                             const tglu__choice *choice, tglu_down_launch *record) {
+  bool direct = tglu__cuda_direct_store(p, tglu__op_down, call) != NULL;
+  record->m = (int32_t)call->tokens;
+  record->tile_rows = choice->tile_rows;
+  record->tile_columns = choice->tile_columns;
+  record->group = choice->group;
+  record->flags |= direct ? TGLU_LAUNCH_DIRECT_STORE : 0;
+  record->residual = call->residual;
+  record->ldr = call->ldr;
+  record->out_pointer = call->out;
+  record->ldo = call->ldo;
+  tglu_status status = map_x(driver, row, p->n, call, &record->x);
+  if (status != TGLU_OK) return status;
+  return map_out(driver, row, p->k, call, direct, &record->w, &record->out);
+}
+
+/* What both records of a GLU have of a call; all but x. */
+static tglu_status fill_glu(const tglu__driver *driver, const tglu__problem *p,
+                            const tglu__row *row, const tglu__call *call,
+                            const tglu__choice *choice, tglu_glu_launch *record) {
+  bool direct = row->loader == tglu__loader_general ||
+                tglu__cuda_direct_store(p, tglu__op_glu, call) != NULL;
+  record->m = (int32_t)call->tokens;
+  record->tile_rows = choice->tile_rows;
+  record->tile_columns = choice->tile_columns;
+  record->group = choice->group;
+  record->flags |= direct ? TGLU_LAUNCH_DIRECT_STORE : 0;
+  record->out_pointer = call->out;
+  record->ldo = call->ldo;
+  return map_out(driver, row, p->n, call, direct, &record->gate, &record->out);
+}
+
+/* A map for each residue class of x's rows. */
+static tglu_status map_x_classes(const tglu__driver *driver, const tglu__problem *p,
+                                 const tglu__row *row, const tglu__call *call,
+                                 tglu_glu_general_launch *record) {
+  record->x_classes = tglu__cuda_classes(call->x, call->tokens, p->k, call->ldx);
+  tglu__CUresult result =
+    tglu__cuda_map_classes(driver, p->dtype, call->x, call->tokens, p->k, call->ldx,
+                           record->x_classes, row->tile_m, record->x, record->x_shift);
+  return result == TGLU__CUDA_SUCCESS ? TGLU_OK : tglu__cuda_map_fail(driver, result, "x");
+}
+
+static tglu_status fill_record(const tglu__driver *driver, const tglu__problem *p,
+                               const tglu__cuda_entry *entry, const tglu__call *call,
+                               prepared *to) {
+  const tglu__row *row = &tglu__rows[entry->row];
+  if (entry->general != NULL) {
+    tglu_glu_general_launch *record = &to->record.general;
+    *record = *entry->general;
+    tglu_status status = map_x_classes(driver, p, row, call, record);
+    if (status != TGLU_OK) return status;
+    return fill_glu(driver, p, row, call, &to->choice, &record->base);
+  }
+  if (tglu__row_is_stream(row)) {
+    to->record.any.stream = entry->record.stream;
+    fill_stream(call, &to->record.any.stream);
+    return TGLU_OK;
+  }
+  if (row->op == tglu__op_down) {
+    to->record.any.down = entry->record.down;
+    return fill_down(driver, p, row, call, &to->choice, &to->record.any.down);
+  }
+  tglu_glu_launch *record = &to->record.any.glu;
+  *record = entry->record.glu;
+  tglu_status status = map_x(driver, row, p->k, call, &record->x);
+  if (status != TGLU_OK) return status;
+  return fill_glu(driver, p, row, call, &to->choice, record);
+}
+
+static tglu_status prepare(const tglu__cuda *cuda, const tglu__problem *p,
+                           const tglu__cuda_entry *entry, tglu__op op,
+                           const tglu__call *call, prepared *to) {
+  tglu__call own = tglu__cuda_operation_call(p, op, call);
+  tglu__cuda_launch_choice(cuda, p, entry, call->tokens, &to->choice);
+  to->function = entry->function;
+  return fill_record(&cuda->driver, p, entry, &own, to);
+}
+
+/* ---- launch ---- */
+
+static tglu_status launch(const tglu_context *context, void *stream, prepared *p) {
+  const tglu__cuda *cuda = context->state;
+  const tglu__row *row = &tglu__rows[p->choice.row];
+  tglu__CUlaunchAttribute attributes[2];
+  uint32_t count = 0;
+  const int32_t size = row->cluster_m;
+  if (size > 1) {
+    attributes[count].id = TGLU__CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attributes[count].value.clusterDim.x = (uint32_t)size;
+    attributes[count].value.clusterDim.y = 1;
+    attributes[count++].value.clusterDim.z = 1;
+  }
+  if (context->options.pdl) {
+    attributes[count].id = TGLU__CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attributes[count++].value.programmaticStreamSerializationAllowed = 1;
+  }
+  tglu__CUlaunchConfig config = {.gridDimX = (uint32_t)(p->choice.clusters * size),
+                                 .gridDimY = (uint32_t)p->choice.grid_y,
+                                 .gridDimZ = 1,
+                                 .blockDimX = (uint32_t)tglu__row_threads(row),
+                                 .blockDimY = 1,
+                                 .blockDimZ = 1,
+                                 .sharedMemBytes = (uint32_t)p->choice.smem_bytes,
+                                 .hStream = stream,
+                                 .attrs = attributes,
+                                 .numAttrs = count};
+  void *parameters[] = {&p->record};
+  tglu__CUresult result =
+    cuda->driver.launch_kernel_ex(&config, p->function, parameters, NULL);
+  if (result == TGLU__CUDA_SUCCESS) return TGLU_OK;
+  return tglu__driver_fail(&cuda->driver, result, "stream: cuLaunchKernelEx");
+}
+
+/* Everything is prepared before the first launch, so that what can be refused is refused
+ * with nothing begun. */
+static tglu_status run(const tglu_context *context, const tglu__problem *problem,
+                       const tglu__cuda_entry *const entries[2], const tglu__call *call) {
+  const tglu__cuda *cuda = context->state;
+  prepared ready[2];
+  tglu_status status = TGLU_OK;
+  for (tglu__op op = tglu__op_glu; op <= tglu__op_down && status == TGLU_OK; ++op)
+    if (entries[op] != NULL)
+      status = prepare(cuda, problem, entries[op], op, call, &ready[op]);
+  for (tglu__op op = tglu__op_glu; op <= tglu__op_down && status == TGLU_OK; ++op)
+    if (entries[op] != NULL) status = launch(context, call->stream, &ready[op]);
+  return status;
+}
+
+/* One device: a wrong pointer can only be host memory.  Several: mixing is easy. */
+static tglu_status check_memory(const tglu__cuda *cuda, const tglu__call *call) {
+  if (cuda->device_total == 1) return TGLU_OK;
+  tglu_status status = tglu__cuda_check_memory(cuda, "x", call->x);
+  if (status == TGLU_OK) status = tglu__cuda_check_memory(cuda, "out", call->out);
+  if (status == TGLU_OK) status = tglu__cuda_check_memory(cuda, "residual", call->residual);
+  if (status == TGLU_OK)
+    status = tglu__cuda_check_memory(cuda, "workspace", call->workspace);
+  return status;
+}
+
+tglu_status tglu__cuda_run(const tglu_context *context, const void *planned,
+                           const tglu__call *call) {
+  const tglu__cuda *cuda = context->state;
+  const tglu__cuda_plan *plan = planned;
+  const tglu__problem *problem = &plan->problem;
+  tglu_status status = tglu__cuda_check_fork();
+  if (status == TGLU_OK) status = check_memory(cuda, call);
+  if (status != TGLU_OK) return status;
+  const tglu__cuda_entry *entries[2] = {NULL, NULL};
+  for (tglu__op op = tglu__op_glu; op <= tglu__op_down; ++op) {
+    if (!tglu__op_present(op, problem)) continue;
+    tglu__call_facts facts = tglu__cuda_call_facts(context, problem, op, call);
+    entries[op] = tglu__cuda_select(plan, op, &facts);
+    if (entries[op] == NULL) return tglu__cuda_refuse(cuda, op, problem, &facts);
+  }
+  /* NOTE: cuTensorMapEncodeTiled, too, wants a current context. */
+  bool pushed;
+  status = tglu__cuda_enter(cuda, &pushed);
+  if (status != TGLU_OK) return status;
+  status = run(context, problem, entries, call);
+  tglu__cuda_leave(cuda, pushed);
+  return status;
+}
