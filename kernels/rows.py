@@ -18,6 +18,9 @@ SCHEDULE_FILES = {
     "paired_general": "paired_general.cuh",
     "stream": "stream.cuh",
     "stream_wide": "stream.cuh",
+    "down_pingpong": "down.cuh",
+    "down_coop": "down.cuh",
+    "down_split": "down_split.cuh",
 }
 SCHEDULE_MACROS = {
     "paired_pingpong": "ROW_SCHEDULE_PINGPONG",
@@ -26,6 +29,9 @@ SCHEDULE_MACROS = {
     "paired_general": "ROW_SCHEDULE_GENERAL",
     "stream": "ROW_SCHEDULE_STREAM",
     "stream_wide": "ROW_SCHEDULE_STREAM_WIDE",
+    "down_pingpong": "ROW_SCHEDULE_DOWN_PINGPONG",
+    "down_coop": "ROW_SCHEDULE_DOWN_COOP",
+    "down_split": "ROW_SCHEDULE_DOWN_SPLIT",
 }
 OPS = ("glu", "down")
 DTYPES = ("bf16", "f16")
