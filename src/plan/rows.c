@@ -23,8 +23,8 @@
 const tglu__row tglu__rows[] = {
 #define ROW(op, dtype, schedule, tile_m, tile_n, stages, cluster_m, loader)              \
   {TEXT_(NAME_(op, dtype, schedule, tile_m, tile_n, stages, cluster_m, loader)),         \
-   #op, #schedule, tglu__op_##op, DTYPE_##dtype, tglu__schedule_##schedule, tile_m, tile_n, stages,     \
-   cluster_m, tglu__loader_##loader,                                                     \
+   #op, #schedule, tglu__op_##op, DTYPE_##dtype, tglu__schedule_##schedule,              \
+   tile_m, tile_n, stages, cluster_m, tglu__loader_##loader,                             \
    &CUBIN_(NAME_(op, dtype, schedule, tile_m, tile_n, stages, cluster_m, loader))},
 #include "../kernels/sm90/rows.def"
 #undef ROW
