@@ -25,11 +25,12 @@ Error = _core.Error
 _LAZY = {
     "glu": "_ops", "mlp": "_ops", "explain": "_ops", "plan": "_ops",
     "GLU": "_modules", "MLP": "_modules", "patch": "_patch", "unpatch": "_patch",
+    "report": "_patch",
 }
 
 __all__ = ["Error", "GLU", "MLP", "cache_clear", "cache_info", "cache_limit", "configure",
            "device_info", "explain", "glu", "library_path", "library_version", "mlp", "patch",
-           "plan", "unpatch"]
+           "plan", "report", "unpatch"]
 
 
 def library_path():

@@ -20,9 +20,10 @@ from torch import nn
 from torch.nn.modules import module as _torch_module
 
 from . import _patch_call as _call
-from ._patch_find import NotGated, linear_reason, recipe_of
+from ._patch_find import DTYPES, NotGated, linear_reason, recipe_of
 from ._patch_report import Entry, Report
 
+_TENSORS = (torch.Tensor, nn.Parameter)
 _GLOBAL_HOOKS = (_torch_module._global_forward_hooks, _torch_module._global_forward_pre_hooks)
 
 
@@ -61,36 +62,42 @@ def _new_patched(base):
 
 
 def _operands(module, recipe, x):
-    """Weights and biases in the order of recipe.linears, flat; None where the module's own
-    forward must run."""
-    if recipe.eval_only and module.training or not isinstance(x, torch.Tensor) or \
-            x.dim() not in recipe.ranks:
+    """Weight and bias of each of recipe.linears, flat; None where the module's own forward
+    must run."""
+    if type(x) not in _TENSORS or x.dim() not in recipe.ranks:
         return None
-    if _GLOBAL_HOOKS[0] or _GLOBAL_HOOKS[1]:
+    if recipe.eval_only and module.training or _GLOBAL_HOOKS[0] or _GLOBAL_HOOKS[1]:
         return None
-    dtype, device = x.dtype, x.device
-    differentiable = x.requires_grad
+    dtype, device, differentiable = x.dtype, x.device, x.requires_grad
+    if device.type not in ("cpu", "cuda"):
+        return None
+    if torch.is_autocast_enabled(device.type):
+        dtype = torch.get_autocast_dtype(device.type)  # x is cast, as it is for a linear
     operands = []
     for name in recipe.linears:
         linear = module._modules[name]
-        # The short form of linear_reason: a linear may change after patch.
+        # linear_reason in short: a linear may change after patch.
         if type(linear) is not nn.Linear or linear._forward_hooks or \
                 linear._forward_pre_hooks or "forward" in linear.__dict__:
             return None
         weight, bias = linear._parameters.get("weight"), linear._parameters.get("bias")
         if type(weight) is not nn.Parameter or weight.dtype is not dtype or \
-                weight.device != device:
-            return None
-        if bias is not None and bias.dtype is not dtype:
+                weight.device != device or bias is not None and bias.dtype is not dtype:
             return None
         differentiable = differentiable or weight.requires_grad
         operands += (weight, bias)
-    if not _call.serves(device, dtype):
+    if not _call.serves(device, dtype) or x.dtype not in DTYPES:
         return None
     if differentiable and torch.is_grad_enabled():
         _warn_of_gradients()
         return None
-    return operands
+    return None if not torch.compiler.is_compiling() and _is_transformed() else operands
+
+
+def _is_transformed():
+    """True under torch.func's transforms and in forward-mode differentiation."""
+    return torch._C._are_functorch_transforms_active() or \
+        torch.autograd.forward_ad._current_level >= 0
 
 
 _warned = False

@@ -28,7 +28,7 @@ _RANKS = (3, 2)
 # Share of the sum of magnitudes that a result may be off.  The probe runs in float64, but
 # an activation may compute in float32 (6e-8); the two GELUs differ by 2e-4.
 _TOLERANCE = 1e-5
-_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def linear_reason(linear):
     if type(weight) is not nn.Parameter:
         kind = "no parameter" if weight is None else f"a {type(weight).__name__}"
         return f"holds {kind} as its weight: quantised, sharded or computed"
-    if weight.dtype not in _DTYPES:
+    if weight.dtype not in DTYPES:
         return f"has a weight of {weight.dtype}, which is none of bfloat16, float16, float32"
     if tuple(weight.shape) != (linear.out_features, linear.in_features):
         return (f"has a weight of shape {list(weight.shape)} "
