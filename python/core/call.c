@@ -53,17 +53,19 @@ static bool of_call(const core_tensor *tensor, const bound_call *call)
   return tensor->dtype == call->key.dtype && tensor->slot == call->slot;
 }
 
-static int read_matrix(PyObject *object, const bound_call *call, int64_t rows,
+/* *rows: wanted, or -1 for any and then set. */
+static int read_matrix(PyObject *object, const bound_call *call, int64_t *rows,
                        int64_t columns, const void **data, int64_t *ld)
 {
   core_tensor t;
   const int done = core_read(object, &t);
   if (done != 1) return done;
-  if (!of_call(&t, call) || t.dims != 2 || t.shape[0] != rows || t.shape[1] != columns)
-    return 0;
+  if (!of_call(&t, call) || t.dims != 2 || t.shape[1] != columns) return 0;
+  if (*rows >= 0 && t.shape[0] != *rows) return 0;
   if (t.strides[1] != 1 && columns > 1) return 0;
+  *rows = t.shape[0];
   *data = t.data;
-  *ld = rows > 1 ? t.strides[0] : columns;
+  *ld = *rows > 1 ? t.strides[0] : columns;
   return *ld >= columns;
 }
 
@@ -122,59 +124,71 @@ static int read_activations(PyObject *const *args, bound_call *call)
   return collapse(&residual, &tokens, &call->args.ldr);
 }
 
-static int read_pair(PyObject *const *args, bound_call *call)
+static int read_separate(PyObject *const *args, bound_call *call)
 {
   core_key *key = &call->key;
-  const int64_t n = key->intermediate, k = key->hidden;
-  int64_t ld_up;
-  int done = read_matrix(args[A_GATE], call, n, k, &key->gate, &key->ld);
-  if (done == 1) done = read_matrix(args[A_UP], call, n, k, &key->up, &ld_up);
+  int64_t *n = &key->intermediate, ld_up = 0;
+  *n = -1;
+  int done = read_matrix(args[A_GATE], call, n, key->hidden, &key->gate, &key->ld);
+  if (done == 1) done = read_matrix(args[A_UP], call, n, key->hidden, &key->up, &ld_up);
   if (done == 1 && ld_up != key->ld) done = 0;
-  if (done == 1) done = read_bias(args[A_GATE_BIAS], call, n, &key->gate_bias);
-  if (done == 1) done = read_bias(args[A_UP_BIAS], call, n, &key->up_bias);
+  if (done == 1) done = read_bias(args[A_GATE_BIAS], call, *n, &key->gate_bias);
+  if (done == 1) done = read_bias(args[A_UP_BIAS], call, *n, &key->up_bias);
   return done;
 }
 
-/* Rows of a weight, -1 if it is no tensor that can be read. */
-static int64_t rows_of(PyObject *object)
+static int read_merged(PyObject *const *args, bound_call *call)
 {
-  core_tensor t;
-  const int done = core_read(object, &t);
-  if (done < 0) PyErr_Clear();
-  return done == 1 && t.dims == 2 ? t.shape[0] : -1;
+  core_key *key = &call->key;
+  int64_t rows = -1;
+  int done = read_matrix(args[A_GATE_UP], call, &rows, key->hidden, &key->gate, &key->ld);
+  if (done == 1 && rows % 2 != 0) done = 0;
+  key->intermediate = rows / 2;
+  return done == 1 ? read_bias(args[A_GATE_UP_BIAS], call, rows, &key->gate_bias) : done;
+}
+
+/* Whether the weights that the layout does not use were left out. */
+static bool only_the_layouts(PyObject *const *args, bool separate)
+{
+  if (separate) return args[A_GATE_UP] == Py_None && args[A_GATE_UP_BIAS] == Py_None;
+  return args[A_GATE] == Py_None && args[A_UP] == Py_None &&
+         args[A_GATE_BIAS] == Py_None && args[A_UP_BIAS] == Py_None;
 }
 
 static int read_weights(PyObject *const *args, bool mlp, bound_call *call)
 {
   core_key *key = &call->key;
   const bool separate = key->layout == TGLU_LAYOUT_SEPARATE;
-  /* What the layout does not use must not be given. */
-  static const int32_t unused[2][3] = {{A_GATE, A_UP, A_GATE_BIAS},
-                                       {A_GATE_UP, A_GATE_UP_BIAS, A_GATE_UP_BIAS}};
-  for (int i = 0; i < 3; i++)
-    if (args[unused[separate][i]] != Py_None) return 0;
-  if (!separate && args[A_UP_BIAS] != Py_None) return 0;
-  const int64_t rows = rows_of(args[separate ? A_GATE : A_GATE_UP]);
-  if (rows < 0 || (!separate && rows % 2 != 0)) return 0;
-  key->intermediate = separate ? rows : rows / 2;
-  int done;
-  if (separate) {
-    done = read_pair(args, call);
-  } else {
-    done = read_matrix(args[A_GATE_UP], call, rows, key->hidden, &key->gate, &key->ld);
-    if (done == 1) done = read_bias(args[A_GATE_UP_BIAS], call, rows, &key->gate_bias);
-  }
+  if (!only_the_layouts(args, separate)) return 0;
+  int done = separate ? read_separate(args, call) : read_merged(args, call);
   if (done != 1 || !mlp) return done;
-  done = read_matrix(args[A_DOWN], call, key->hidden, key->intermediate, &key->down,
+  done = read_matrix(args[A_DOWN], call, &key->hidden, key->intermediate, &key->down,
                      &key->ld_down);
   return done == 1 ? read_bias(args[A_DOWN_BIAS], call, key->hidden, &key->down_bias) : done;
 }
 
+static int32_t layout_of(PyObject *name, PyObject *gate_up)
+{
+  if (name != Py_None) return number_of(&layouts, name);
+  return gate_up == Py_None ? TGLU_LAYOUT_SEPARATE : TGLU_LAYOUT_STACKED_GATE_FIRST;
+}
+
+/* None leaves the default. */
 static bool read_number(PyObject *object, float *out)
 {
+  if (object == Py_None) return true;
   const double value = PyFloat_AsDouble(object);
   *out = (float)value;
   return value != -1.0 || !PyErr_Occurred();
+}
+
+static bool read_numbers(PyObject *const *args, core_key *key)
+{
+  static tglu_glu_desc defaults;
+  if (defaults.size == 0) core_lib.glu_desc_init(&defaults);
+  key->alpha = defaults.alpha, key->limit = defaults.limit, key->offset = defaults.offset;
+  return read_number(args[A_ALPHA], &key->alpha) && read_number(args[A_LIMIT], &key->limit) &&
+         read_number(args[A_OFFSET], &key->offset);
 }
 
 static int bind(PyObject *const *args, bound_call *call)
@@ -185,13 +199,9 @@ static int bind(PyObject *const *args, bound_call *call)
   core_key *key = &call->key;
   key->is_mlp = mlp;
   key->activation = number_of(&activations, args[A_ACTIVATION]);
-  key->layout = args[A_LAYOUT] != Py_None          ? number_of(&layouts, args[A_LAYOUT])
-                : args[A_GATE_UP] == Py_None ? TGLU_LAYOUT_SEPARATE
-                                                   : TGLU_LAYOUT_STACKED_GATE_FIRST;
+  key->layout = layout_of(args[A_LAYOUT], args[A_GATE_UP]);
   if (key->activation == 0 || key->layout == 0) return 0;
-  if (!read_number(args[A_ALPHA], &key->alpha) || !read_number(args[A_LIMIT], &key->limit) ||
-      !read_number(args[A_OFFSET], &key->offset))
-    return -1;
+  if (!read_numbers(args, key)) return -1;
   int done = read_activations(args, call);
   if (done == 1) done = read_weights(args, mlp, call);
   if (done != 1) return done;

@@ -94,7 +94,8 @@ PyObject *core_configure(PyObject *self, PyObject *args, PyObject *keywords)
     return NULL;
   if (contexts[slot]) {
     core_forget(contexts[slot]);
-    core_lib.context_destroy(contexts[slot]);
+    /* A captured CUDA graph may still hold kernels of the one before: it stays. */
+    if (slot == 0) core_lib.context_destroy(contexts[slot]);
     contexts[slot] = NULL;
   }
   Py_RETURN_NONE;

@@ -9,7 +9,7 @@ class _Gated(torch.nn.Module):
     """What both modules have: the projections, named as in Hugging Face models."""
 
     def __init__(self, hidden, intermediate, activation="silu", *, bias=False,
-                 layout="separate", alpha=1.702, limit=7.0, offset=1.0, device=None, dtype=None):
+                 layout="separate", alpha=None, limit=None, offset=None, device=None, dtype=None):
         super().__init__()
         _rules._one_of("layout", layout, _rules.LAYOUTS)
         _rules._one_of("activation", activation, _rules.ACTIVATIONS)
@@ -25,9 +25,8 @@ class _Gated(torch.nn.Module):
 
     def _weights(self):
         """The keyword arguments of glu that the module holds."""
-        options = {"activation": self.activation, "layout": self.layout}
-        if self.activation == "swigluoai":
-            options.update(alpha=self.alpha, limit=self.limit, offset=self.offset)
+        options = {"activation": self.activation, "layout": self.layout, "alpha": self.alpha,
+                   "limit": self.limit, "offset": self.offset}
         if self.layout == "separate":
             gate, up = self.gate_proj, self.up_proj
             options.update(gate=gate.weight, up=up.weight, gate_bias=gate.bias, up_bias=up.bias)

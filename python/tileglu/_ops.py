@@ -46,15 +46,15 @@ _call = _core.call
 
 
 def glu(x, gate=None, up=None, *, gate_up=None, layout=None, gate_bias=None, up_bias=None,
-        gate_up_bias=None, activation="silu", alpha=1.702, limit=7.0, offset=1.0):
+        gate_up_bias=None, activation="silu", alpha=None, limit=None, offset=None):
     """act(x gateᵀ + gate_bias) * (x upᵀ + up_bias), rounded once.
 
     x [..., hidden]; gate and up [intermediate, hidden], or gate_up [2 * intermediate,
     hidden] with layout "stacked_gate_first" (the default then), "stacked_up_first" or
     "interleaved" (rows gate 0, up 0, gate 1, ...), its bias in the same order.  activation
     is silu, gelu_tanh, gelu_erf, relu, sigmoid or swigluoai; alpha, limit and offset are
-    swigluoai's.  bfloat16, float16 or (on the CPU) float32.  Returns [..., intermediate],
-    contiguous.  Weights are read where they lie; no gradient."""
+    swigluoai's (1.702, 7 and 1 where left out).  bfloat16, float16 or (on the CPU) float32.
+    Returns [..., intermediate], contiguous.  Weights are read where they lie; no gradient."""
     if _EAGER is not None and not torch.compiler.is_compiling():
         out = _call(_EAGER_GLU, x, gate, up, gate_up, None, gate_bias, up_bias, gate_up_bias,
                     None, None, activation, layout, alpha, limit, offset)
@@ -66,7 +66,7 @@ def glu(x, gate=None, up=None, *, gate_up=None, layout=None, gate_bias=None, up_
 
 def mlp(x, gate=None, up=None, down=None, *, gate_up=None, layout=None, gate_bias=None,
         up_bias=None, gate_up_bias=None, down_bias=None, residual=None, activation="silu",
-        alpha=1.702, limit=7.0, offset=1.0):
+        alpha=None, limit=None, offset=None):
     """glu(x, ...) downᵀ + down_bias + residual.
 
     Arguments as glu's; down [hidden, intermediate]; residual has x's shape and is added
@@ -85,14 +85,14 @@ def mlp(x, gate=None, up=None, down=None, *, gate_up=None, layout=None, gate_bia
 _GLU_SCHEMA = (
     "glu(Tensor x, Tensor? gate=None, Tensor? up=None, Tensor? gate_up=None, str? layout=None, "
     "Tensor? gate_bias=None, Tensor? up_bias=None, Tensor? gate_up_bias=None, "
-    "str activation='silu', float alpha=1.702, float limit=7.0, float offset=1.0) -> Tensor")
+    "str activation='silu', float? alpha=None, float? limit=None, float? offset=None) -> Tensor")
 _MLP_SCHEMA = (
     "mlp(Tensor x, Tensor? gate=None, Tensor? up=None, Tensor? down=None, "
     "Tensor? gate_up=None, str? layout=None, Tensor? gate_bias=None, Tensor? up_bias=None, "
     "Tensor? gate_up_bias=None, Tensor? down_bias=None, Tensor? residual=None, "
-    "str activation='silu', float alpha=1.702, float limit=7.0, float offset=1.0) -> Tensor")
-_GLU_DEFAULTS = (None, None, None, None, None, None, None, "silu", 1.702, 7.0, 1.0)
-_MLP_DEFAULTS = (None,) * 10 + ("silu", 1.702, 7.0, 1.0)
+    "str activation='silu', float? alpha=None, float? limit=None, float? offset=None) -> Tensor")
+_GLU_DEFAULTS = (None, None, None, None, None, None, None, "silu", None, None, None)
+_MLP_DEFAULTS = (None,) * 10 + ("silu", None, None, None)
 
 
 def _glu_arguments(mode, args):
@@ -162,8 +162,7 @@ def _arguments_of(x, gate, up, down, options):
     get = options.get
     return (0 if down is None else _MLP, x, gate, up, get("gate_up"), down, get("gate_bias"),
             get("up_bias"), get("gate_up_bias"), get("down_bias"), get("residual"),
-            get("activation", "silu"), get("layout"), get("alpha", 1.702), get("limit", 7.0),
-            get("offset", 1.0))
+            get("activation", "silu"), get("layout"), get("alpha"), get("limit"), get("offset"))
 
 
 def _tensors(args):

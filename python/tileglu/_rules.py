@@ -73,6 +73,8 @@ def _bias(name, tensor, size):
 
 def _same_kind(x, tensors):
     """One type and one device for all."""
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"x: is a {type(x).__name__} and must be a tensor")
     if x.dtype not in DTYPES:
         raise TypeError(f"x: is {x.dtype}; tileglu computes in bfloat16, float16 and (on the "
                         "CPU) float32")
@@ -99,6 +101,8 @@ def check(x, gate, up, gate_up, layout, gate_bias, up_bias, gate_up_bias, activa
     if x.dim() < 1:
         raise ValueError("x: has no dimension; its last one must be the hidden features")
     hidden = x.shape[-1]
+    if hidden == 0:
+        raise ValueError(f"x: has shape {_shape(x)}; its last dimension, hidden, must be 1 or more")
     if layout == "separate":
         _matrix("gate", gate, None, hidden, "[intermediate, hidden] for x " + _shape(x))
         size = gate.shape[0]
