@@ -1,27 +1,51 @@
 #include "check.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
+#include "gpu_place.h"
 #include "json_out.h"
 #include "mem.h"
 #include "numbers.h"
 #include "oracle.h"
 #include "workload.h"
 
+/* CPUs that this process may use. */
+static int usable_cpus(void) {
+  cpu_set_t set;
+  int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  return count > 0 ? count : 1;
+}
+
+static int open_gpu(tools *t, const place_args *args) {
+  t->gpu = mem_zeroed(1, sizeof *t->gpu);
+  return gpu_open(t->gpu, args->options.cuda_library, t->info.device);
+}
+
 int tools_open(tools *t, const place_args *args) {
   memset(t, 0, sizeof *t);
   int code = place_open(args, &t->context, &t->info);
   if (code != CLI_OK) return code;
-  t->hot = hot_for(t->info.cpu_isa);
-  t->threads = pool_new(t->info.threads);
-  return CLI_OK;
+  int threads = t->info.threads;
+  if (t->info.backend == TGLU_BACKEND_CUDA) {
+    code = open_gpu(t, args);
+    threads = args->options.threads ? args->options.threads : usable_cpus();
+  }
+  t->hot = hot_for(t->info.cpu_isa ? t->info.cpu_isa : tglu_cpu_isa());
+  t->threads = pool_new(threads);
+  if (code != CLI_OK) tools_close(t);
+  return code;
 }
 
 void tools_close(tools *t) {
   pool_free(t->threads);
   tglu_context_destroy(t->context);
+  if (t->gpu) {
+    gpu_close(t->gpu);
+    mem_free(t->gpu);
+  }
   memset(t, 0, sizeof *t);
 }
 
@@ -33,8 +57,12 @@ void tools_json(const tools *t, json_t *document) {
 }
 
 void tools_print(const tools *t, FILE *stream) {
-  fprintf(stream, "%s: %s, %s, %d thread%s\n", tglu_backend_name(t->info.backend),
-          t->info.device_name ? t->info.device_name : "unnamed",
+  const char *name = t->info.device_name ? t->info.device_name : "unnamed";
+  if (t->gpu) {
+    fprintf(stream, "cuda: %s, %d SMs\n", name, (int)t->info.sm_count);
+    return;
+  }
+  fprintf(stream, "%s: %s, %s, %d thread%s\n", tglu_backend_name(t->info.backend), name,
           t->info.cpu_isa ? t->info.cpu_isa : "?", (int)t->info.threads,
           t->info.threads == 1 ? "" : "s");
 }
@@ -117,6 +145,29 @@ static void judge(const tools *t, const spec *s, const tglu_mlp_desc *desc,
   mem_free(allowed);
 }
 
+/* op_run on copies of the operands, and the results fetched. */
+static tglu_status run_on_gpu(const gpu *g, const op *o, operands *data, int *code) {
+  const guard *from[] = {&data->x, &data->out, &data->residual, &data->workspace};
+  gpu_twin twins[4] = {{0}};
+  tglu_status status = TGLU_OK;
+  for (int i = 0; i < 4 && *code == CLI_OK; i++) *code = gpu_twin_new(&twins[i], g, from[i]);
+  if (*code == CLI_OK) {
+    tglu_run_args args = data->args;
+    args.x = twins[0].data;
+    args.out = twins[1].data;
+    args.residual = args.residual ? twins[2].data : NULL;
+    args.workspace = args.workspace ? twins[3].data : NULL;
+    args.stream = g->stream;
+    status = op_run(o, &args);
+    *code = gpu_wait(g, "run");
+  }
+  if (*code == CLI_OK) *code = gpu_twin_fetch(&twins[0], g, &data->x);
+  if (*code == CLI_OK) *code = gpu_twin_fetch(&twins[1], g, &data->out);
+  if (*code == CLI_OK) *code = gpu_twin_fetch(&twins[3], g, &data->workspace);
+  for (int i = 0; i < 4; i++) gpu_twin_free(&twins[i], g);
+  return status;
+}
+
 static int run_and_judge(const tools *t, const op *o, const spec *s,
                          const tglu_mlp_desc *desc, const void *x, rng *random,
                          const injections *faults, check_result *result) {
@@ -131,7 +182,11 @@ static int run_and_judge(const tools *t, const op *o, const spec *s,
   if (x && data.x.bytes) memcpy(data.x.data, x, data.x.bytes);
   inject_all(faults, INJECT_X, data.x.data, s->dtype, s->tokens, s->hidden, data.args.ldx);
   int code = CLI_OK;
-  tglu_status status = op_run(o, &data.args);
+  tglu_status status = t->gpu ? run_on_gpu(t->gpu, o, &data, &code) : op_run(o, &data.args);
+  if (code != CLI_OK) {
+    operands_free(&data);
+    return code;
+  }
   if (status == TGLU_ERR_UNSUPPORTED) {
     result->refused = status;
   } else if (status != TGLU_OK) {
@@ -143,12 +198,12 @@ static int run_and_judge(const tools *t, const op *o, const spec *s,
   return code;
 }
 
-int check_call(const tools *t, const spec *s, const tglu_mlp_desc *desc, const void *x,
-               rng *random, const injections *faults, check_result *result) {
-  memset(result, 0, sizeof *result);
-  compare_begin(&result->comparison, s->op, s->dtype);
+/* bound: what the object reads, which may be a copy of desc's weights. */
+static int create_and_check(const tools *t, const spec *s, const tglu_mlp_desc *desc,
+                            const tglu_mlp_desc *bound, const void *x, rng *random,
+                            const injections *faults, check_result *result) {
   op o;
-  tglu_status status = op_create(&o, s->op, t->context, desc);
+  tglu_status status = op_create(&o, s->op, t->context, bound);
   if (status == TGLU_ERR_UNSUPPORTED) {
     result->refused = status;
     return CLI_OK;
@@ -164,6 +219,20 @@ int check_call(const tools *t, const spec *s, const tglu_mlp_desc *desc, const v
   }
   int code = run_and_judge(t, &o, s, desc, x, random, faults, result);
   op_destroy(&o);
+  return code;
+}
+
+int check_call(const tools *t, const spec *s, const tglu_mlp_desc *desc, const void *x,
+               rng *random, const injections *faults, check_result *result) {
+  memset(result, 0, sizeof *result);
+  compare_begin(&result->comparison, s->op, s->dtype);
+  if (!t->gpu) return create_and_check(t, s, desc, desc, x, random, faults, result);
+  gpu_weights copies;
+  int code = gpu_weights_new(&copies, t->gpu, s->op, desc, (size_t)s->misalign);
+  if (code == CLI_OK) {
+    code = create_and_check(t, s, desc, &copies.desc, x, random, faults, result);
+  }
+  gpu_weights_free(&copies, t->gpu);
   return code;
 }
 

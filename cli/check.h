@@ -5,6 +5,7 @@
 #include <tileglu/tileglu.h>
 
 #include "compare.h"
+#include "cuda_bench/gpu.h"
 #include "hot.h"
 #include "options.h"
 #include "pool.h"
@@ -14,8 +15,9 @@
 typedef struct tools {
   tglu_context *context;
   tglu_context_info info;
+  gpu *gpu;              /* where the operands go; NULL: the host's memory */
   const hot_loops *hot;
-  pool *threads;
+  pool *threads;         /* of the host */
 } tools;
 
 int tools_open(tools *t, const place_args *args); /* an exit code */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "gpu_place.h"
 #include "json_out.h"
 #include "mem.h"
 #include "options.h"
@@ -19,8 +20,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   explain_args *args = state->input;
   switch (key) {
   case ARGP_KEY_INIT:
-    state->child_inputs[0] = &args->place;
-    state->child_inputs[1] = &args->shape;
+    state->child_inputs[0] = state->child_inputs[1] = &args->place;
+    state->child_inputs[2] = &args->shape;
     return 0;
   case ARGP_KEY_ARG: argp_error(state, "no argument is taken, not \"%s\"", text); return 0;
   case ARGP_KEY_END:
@@ -99,7 +100,7 @@ static int explain_object(const spec *s, const op *o, json_t *into) {
   return CLI_OK;
 }
 
-static int explain_one(tglu_context *context, const spec *s, json_t *into) {
+static int explain_one(tglu_context *context, const gpu *g, const spec *s, json_t *into) {
   const int merged = s->layout != TGLU_LAYOUT_SEPARATE;
   void *parts[3] = {untouched(merged ? 2 * s->intermediate : s->intermediate, s->hidden, s),
                     untouched(s->intermediate, s->hidden, s),
@@ -134,18 +135,24 @@ static int explain_one(tglu_context *context, const spec *s, json_t *into) {
       desc.glu.up_bias = desc.glu.up;
       desc.down_bias = desc.down;
     }
-    tglu_status status = op_create(&o, s->op, context, &desc);
-    code = status == TGLU_OK ? explain_object(s, &o, into)
-                             : cli_library_error(place_exit_code(status), "%s",
-                                                 op_name(s->op));
-    op_destroy(&o);
+    gpu_weights there = {.desc = desc};
+    if (g) code = gpu_weights_reserve(&there, g, s->op, &desc, (size_t)s->misalign);
+    if (code == CLI_OK) {
+      tglu_status status = op_create(&o, s->op, context, &there.desc);
+      code = status == TGLU_OK ? explain_object(s, &o, into)
+                               : cli_library_error(place_exit_code(status), "%s",
+                                                   op_name(s->op));
+      op_destroy(&o);
+    }
+    if (g) gpu_weights_free(&there, g);
   }
   for (int i = 0; i < 3; i++) free(parts[i]);
   return code;
 }
 
 int cmd_explain(int argc, char **argv) {
-  const struct argp_child children[] = {{&place_argp, 0, NULL, 1}, {&shape_argp, 0, NULL, 2},
+  const struct argp_child children[] = {{&place_argp, 0, NULL, 1}, {&device_argp, 0, NULL, 1},
+                                        {&shape_argp, 0, NULL, 2},
                                         {0}};
   const struct argp argp = {NULL, parse, NULL, doc, children, NULL, NULL};
   explain_args args;
@@ -154,12 +161,15 @@ int cmd_explain(int argc, char **argv) {
   argp_parse(&argp, argc, argv, 0, NULL, &args);
   tglu_context *context = NULL;
   tglu_context_info info;
+  gpu g = {0};
   int code = place_open(&args.place, &context, &info);
   if (code != CLI_OK) return code;
+  const int on_gpu = info.backend == TGLU_BACKEND_CUDA;
+  if (on_gpu) code = gpu_open(&g, args.place.options.cuda_library, info.device);
   json_t *entries = args.place.json ? json_array() : NULL;
   for (size_t i = 0; i < shape_count(&args.shape) && code == CLI_OK; i++) {
     const spec s = shape_at(&args.shape, i);
-    code = explain_one(context, &s, entries);
+    code = explain_one(context, on_gpu ? &g : NULL, &s, entries);
   }
   if (entries && code == CLI_OK) {
     json_t *document = jo_document("explain");
@@ -169,5 +179,6 @@ int cmd_explain(int argc, char **argv) {
   }
   json_decref(entries);
   tglu_context_destroy(context);
+  if (g.library) gpu_close(&g);
   return code;
 }

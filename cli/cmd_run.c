@@ -47,7 +47,9 @@ static const struct argp_option options[] = {
 static error_t parse(int key, char *text, struct argp_state *state) {
   run_options *args = state->input;
   switch (key) {
-  case ARGP_KEY_INIT: state->child_inputs[0] = &args->place; return 0;
+  case ARGP_KEY_INIT:
+    state->child_inputs[0] = state->child_inputs[1] = &args->place;
+    return 0;
   case OPTION_LAYER: args->layer = text; return 0;
   case OPTION_INPUT: args->input = text; return 0;
   case OPTION_CONFIG: args->config = text; return 0;
@@ -328,7 +330,8 @@ static int run_file(const run_options *args, const tools *t) {
 }
 
 int cmd_run(int argc, char **argv) {
-  const struct argp_child children[] = {{&place_argp, 0, NULL, 1}, {0}};
+  const struct argp_child children[] = {{&place_argp, 0, NULL, 1}, {&device_argp, 0, NULL, 1},
+                                        {0}};
   const struct argp argp = {options, parse, "FILE|FOLDER", doc, children, NULL, NULL};
   run_options args;
   memset(&args, 0, sizeof args);

@@ -41,19 +41,26 @@ void op_destroy(op *o) {
   memset(o, 0, sizeof *o);
 }
 
-const char *op_name(op_kind kind) { return kind == OP_MLP ? "mlp" : "glu"; }
+const char *op_name(op_kind kind) {
+  return kind == OP_MLP ? "mlp" : kind == OP_DOWN ? "down" : "glu";
+}
 
 int64_t op_columns(op_kind kind, const tglu_glu_desc *desc) {
-  return kind == OP_MLP ? desc->hidden : desc->intermediate;
+  return kind == OP_GLU ? desc->intermediate : desc->hidden;
+}
+
+/* Weight matrices that one call reads. */
+static double op_matrices(op_kind kind) {
+  return kind == OP_MLP ? 3.0 : kind == OP_DOWN ? 1.0 : 2.0;
 }
 
 double op_flops(op_kind kind, const tglu_glu_desc *desc, int64_t tokens) {
   double mnk = (double)tokens * (double)desc->intermediate * (double)desc->hidden;
-  return (kind == OP_MLP ? 6.0 : 4.0) * mnk;
+  return 2 * op_matrices(kind) * mnk;
 }
 
 double op_weight_bytes(op_kind kind, const tglu_glu_desc *desc) {
   double matrix = (double)desc->intermediate * (double)desc->hidden *
                   (double)tglu_dtype_bytes(desc->dtype);
-  return (kind == OP_MLP ? 3.0 : 2.0) * matrix;
+  return op_matrices(kind) * matrix;
 }

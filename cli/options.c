@@ -40,15 +40,18 @@ static const struct argp_option place_options[] = {
   {0},
 };
 
+static void parse_backend(place_args *args, const char *option, const char *text,
+                          struct argp_state *state) {
+  if (tglu_backend_from_name(text, &args->options.backend) != TGLU_OK) {
+    argp_error(state, "--%s: %s", option, tglu_last_error());
+  }
+}
+
 static error_t parse_place(int key, char *text, struct argp_state *state) {
   place_args *args = state->input;
   int64_t number = 0;
   switch (key) {
-  case OPTION_BACKEND:
-    if (tglu_backend_from_name(text, &args->options.backend) != TGLU_OK) {
-      argp_error(state, "--backend: %s", tglu_last_error());
-    }
-    return 0;
+  case OPTION_BACKEND: parse_backend(args, "backend", text, state); return 0;
   case OPTION_THREADS:
     if (!parse_int(text, 0, MOST_THREADS, &number)) {
       argp_error(state, "--threads: \"%s\" is not a number from 0 to %d", text, MOST_THREADS);
@@ -71,6 +74,19 @@ static error_t parse_place(int key, char *text, struct argp_state *state) {
 
 const struct argp place_argp = {place_options, parse_place, NULL, NULL, NULL, NULL, NULL};
 
+static const struct argp_option device_options[] = {
+  {"device", OPTION_BACKEND, "NAME", 0, "the same as --backend", 1},
+  {0},
+};
+
+static error_t parse_device(int key, char *text, struct argp_state *state) {
+  if (key != OPTION_BACKEND) return ARGP_ERR_UNKNOWN;
+  parse_backend(state->input, "device", text, state);
+  return 0;
+}
+
+const struct argp device_argp = {device_options, parse_device, NULL, NULL, NULL, NULL, NULL};
+
 static void log_warnings(void *user, tglu_log_level level, const char *message) {
   (void)user;
   if (level == TGLU_LOG_WARNING) cli_warn("%s", message);
@@ -92,20 +108,6 @@ int place_open(const place_args *args, tglu_context **context, tglu_context_info
   tglu_status status = tglu_context_create(&args->options, context);
   if (status != TGLU_OK) return cli_library_error(place_exit_code(status), "context");
   tglu_context_info_init(info);
-  tglu_context_get_info(*context, info);
-  if (info->backend != TGLU_BACKEND_CUDA) return CLI_OK;
-  if (args->options.backend == TGLU_BACKEND_CUDA) {
-    tglu_context_destroy(*context);
-    *context = NULL;
-    return cli_error(CLI_RUNTIME, "--backend cuda: this command is not built to place "
-                     "data on a GPU; use --backend cpu");
-  }
-  cli_warn("%s is usable, but this command runs on the CPU", info->device_name);
-  tglu_context_destroy(*context);
-  tglu_context_options options = args->options;
-  options.backend = TGLU_BACKEND_CPU;
-  status = tglu_context_create(&options, context);
-  if (status != TGLU_OK) return cli_library_error(place_exit_code(status), "context");
   tglu_context_get_info(*context, info);
   return CLI_OK;
 }

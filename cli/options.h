@@ -31,8 +31,11 @@ typedef struct place_args {
 extern const struct argp place_argp;       /* its input is a place_args            */
 void place_init(place_args *args);
 
-/* Opens a context in which the command can place data (the CPU).  Returns an exit
- * code; info->... lives with the context. */
+/* --device NAME, the same as --backend NAME, for subcommands that have no --device of
+ * their own; its input is a place_args. */
+extern const struct argp device_argp;
+
+/* Opens a context.  Returns an exit code; info->... lives with the context. */
 int place_open(const place_args *args, tglu_context **context, tglu_context_info *info);
 /* The exit code for a failed tglu_context_create. */
 int place_exit_code(tglu_status status);
@@ -52,6 +55,7 @@ typedef struct shape_args {
   tglu_layout layout;                      /* 0: not given                         */
   double alpha, limit, offset;             /* NaN: not given                       */
   op_kind op;
+  int op_down;                             /* 1: --op down is allowed              */
   int bias, residual;
   int64_t pad;
   int64_t misalign;

@@ -183,6 +183,22 @@ static int check_layer(const tools *t, const layer *l, const void *x, int64_t to
   return CLI_OK;
 }
 
+/* Both ways compared and timed on the CPU. */
+static int time_on_cpu(const tools *t, const run_plan *plan, const tglu_mlp_desc *desc,
+                       const void *x, int64_t tokens, rng *random, layer_run *r) {
+  bench_pair p;
+  tglu_plan_info info;
+  int code = pair_new(&p, t, plan, desc, x, tokens);
+  if (code == CLI_OK && op_plan(&p.fused, tokens, &info) == TGLU_OK) {
+    snprintf(r->row, sizeof r->row, "%s", info.row ? info.row : "");
+    snprintf(r->down_row, sizeof r->down_row, "%s", info.down_row ? info.down_row : "");
+  }
+  if (code == CLI_OK) code = compare_ways(&p, &desc->glu, tokens);
+  if (code == CLI_OK) code = time_rounds(&p, plan, random, r);
+  pair_free(&p);
+  return code;
+}
+
 int run_layer(const tools *t, const run_plan *plan, const layer *l,
               const hidden_states *states, uint64_t seed, layer_run *r) {
   const tglu_mlp_desc *desc = &l->mlp.desc;
@@ -191,19 +207,10 @@ int run_layer(const tools *t, const run_plan *plan, const layer *l,
   if (!x) return CLI_INPUT;
   rng random;
   rng_seed(&random, seed);
-  bench_pair p;
-  tglu_plan_info info;
-  int code = pair_new(&p, t, plan, desc, x, states->tokens);
-  if (code == CLI_OK && op_plan(&p.fused, states->tokens, &info) == TGLU_OK) {
-    snprintf(r->row, sizeof r->row, "%s", info.row ? info.row : "");
-    snprintf(r->down_row, sizeof r->down_row, "%s", info.down_row ? info.down_row : "");
+  int code = plan->check ? check_layer(t, l, x, states->tokens, &random, r) : CLI_OK;
+  if (code == CLI_OK) {
+    code = (t->gpu ? run_gpu_times : time_on_cpu)(t, plan, desc, x, states->tokens, &random, r);
   }
-  if (code == CLI_OK && plan->check) {
-    code = check_layer(t, l, x, states->tokens, &random, r);
-  }
-  if (code == CLI_OK) code = compare_ways(&p, &desc->glu, states->tokens);
-  if (code == CLI_OK) code = time_rounds(&p, plan, &random, r);
-  pair_free(&p);
   mem_free(x);
   return code;
 }

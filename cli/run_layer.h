@@ -30,6 +30,11 @@ typedef struct layer_run {
   comparison comparison;
 } layer_run;
 
+/* Times fused and unfused on the GPU, on copies of the operands: calls back to back, by the
+ * device's clock (run_gpu.c).  An exit code. */
+int run_gpu_times(const tools *t, const run_plan *plan, const tglu_mlp_desc *desc,
+                  const void *x, int64_t tokens, rng *random, layer_run *result);
+
 /* Returns an exit code; a failed comparison is in the result, not in the code. */
 int run_layer(const tools *t, const run_plan *plan, const layer *l,
               const hidden_states *states, uint64_t seed, layer_run *result);

@@ -136,6 +136,10 @@ static error_t parse_shape(int key, char *text, struct argp_state *state) {
   case OPTION_BIAS: args->bias = 1; return 0;
   case OPTION_RESIDUAL: args->residual = 1; return 0;
   case OPTION_OP:
+    if (strcmp(text, "down") == 0 && args->op_down) {
+      args->op = OP_DOWN;
+      return 0;
+    }
     if (strcmp(text, "glu") != 0 && strcmp(text, "mlp") != 0) {
       argp_error(state, "--op: \"%s\" is neither glu nor mlp", text);
     }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""tileglu bench --device cuda with PyTorch's eager GLU among the contenders.
+"""tileglu bench --device cuda with PyTorch's eager GLU or MLP among the contenders.
 
 Loads the bench as a shared library into this process, so that torch and the bench share
 one primary context, and runs it with the command line given.  PyTorch's
-silu(linear) * linear is captured in a CUDA graph over the bench's own inputs and takes
+silu(linear) * linear, with --op mlp the linear after it too, is captured in a CUDA graph over the bench's own inputs and takes
 its turn in the same rounds; with --controls so does one linear over both weights, which
 shows whether "bare" is what torch itself would reach.
 
@@ -33,6 +33,7 @@ class Shape(ctypes.Structure):
                 ("pdl", ctypes.c_int32), ("control", ctypes.c_int32),
                 ("reserved", ctypes.c_int32), ("stream", ctypes.c_void_p),
                 ("x", ctypes.POINTER(ctypes.c_uint64)), ("w", ctypes.POINTER(ctypes.c_uint64)),
+                ("down", ctypes.POINTER(ctypes.c_uint64)),
                 ("write_x", WRITE_X), ("bench", ctypes.c_void_p)]
 
 
@@ -89,13 +90,16 @@ class Contenders:
         dtype, n = DTYPES[shape.dtype], shape.n
         x = [tensor(shape.x[i], (shape.m, shape.k), dtype) for i in range(shape.sets)]
         w = [tensor(shape.w[i], (2 * n, shape.k), dtype) for i in range(shape.sets)]
+        down = ([tensor(shape.down[i], (shape.k, n), dtype) for i in range(shape.sets)]
+                if shape.down else None)
 
         def before(index, stream):
             if shape.pdl and shape.write_x(shape.bench, index, stream) != 0:
                 raise RuntimeError("the kernel that writes X could not be launched")
 
         def eager(i):
-            return F.silu(F.linear(x[i], w[i][:n])) * F.linear(x[i], w[i][n:])
+            h = F.silu(F.linear(x[i], w[i][:n])) * F.linear(x[i], w[i][n:])
+            return F.linear(h, down[i]) if down else h
 
         def linear(i):
             return F.linear(x[i], w[i])

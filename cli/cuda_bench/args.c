@@ -2,7 +2,6 @@
 
 #include <argp.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "../cli.h"
@@ -13,21 +12,35 @@ enum { OPTION_DEVICE = OPTION_OWN, OPTION_ROWS, OPTION_FROM, OPTION_TOP, OPTION_
        OPTION_BURST_REPEATS, OPTION_BURST_MS, OPTION_IDLE, OPTION_PDL, OPTION_STABLE,
        OPTION_RESUME, OPTION_OUT, OPTION_TABLES, OPTION_COMMIT, OPTION_CUBLAS,
        OPTION_CUBLASLT, OPTION_DRIVER, OPTION_NVML, OPTION_GPU, OPTION_HOST_TIME,
-       OPTION_CONTROLS, OPTION_WAIT_LIMIT };
+       OPTION_CONTROLS, OPTION_WAIT_LIMIT, OPTION_WITHIN, OPTION_SUITE, OPTION_READ,
+       OPTION_INVARIANT_OUT, OPTION_ENERGY, OPTION_ENERGY_MS, OPTION_TUNED };
 
 static const struct argp_option options[] = {
   {NULL, 0, NULL, 0, "What to measure:", 3},
   {"device", OPTION_DEVICE, "cpu|cuda", 0, "cuda: this bench", 3},
-  {"rows", OPTION_ROWS, "chosen|best|all|NAME,...", 0,
+  {"suite", OPTION_SUITE, "NAME", 0,
+   "few, large, mlp, regret or extra: a list of tokens and shapes (below)", 3},
+  {"rows", OPTION_ROWS, "chosen|best|near|all|NAME,...", 0,
    "kernel rows beside the planner's choice (default chosen: none)", 3},
   {"from", OPTION_FROM, "FILE", 0, "with --rows best: results of a former run", 3},
-  {"top", OPTION_TOP, "N", 0, "with --rows best: so many of a shape's best rows (3)", 3},
+  {"top", OPTION_TOP, "N", 0,
+   "with --rows best: so many of a shape's best rows (3); near: most rows (6)", 3},
+  {"within", OPTION_WITHIN, "PERCENT", 0,
+   "with --rows near: rows predicted within this of the fastest (25)", 3},
+  {"tune-cache", OPTION_TUNED, "FILE", 0, "let the planner's choice come from this cache", 3},
   {"pdl", OPTION_PDL, "0|1|0,1", 0,
    "0 (default): a chain of plain calls; 1: each call follows a kernel that writes X", 3},
   {"stable-weights", OPTION_STABLE, NULL, 0, "with pdl 1: promise stable weights", 3},
   {"burst", OPTION_BURST, NULL, 0, "the first 20 ms after an idle second too", 3},
   {"controls", OPTION_CONTROLS, NULL, 0,
    "torch's linear against cuBLAS at six shapes of the run (Python driver)", 3},
+  {"read", OPTION_READ, "FILE", 0,
+   "also time a kernel that only reads the weights, and append it there", 3},
+  {"invariant", OPTION_INVARIANT_OUT, "FILE", 0,
+   "also time the planner's choice in a batch-invariant context, and append it there", 3},
+  {"energy", OPTION_ENERGY, "FILE", 0,
+   "also measure energy a call and mean clock of bare and chosen, and append them there", 3},
+  {"energy-ms", OPTION_ENERGY_MS, "MS", 0, "length of an energy sample (500)", 3},
   {"host-time", OPTION_HOST_TIME, NULL, 0, "only the host time of run and of creation", 3},
   {NULL, 0, NULL, 0, "How:", 4},
   {"rounds", OPTION_ROUNDS, "N", 0, "rounds, each in a new random order (5)", 4},
@@ -56,6 +69,48 @@ static const struct argp_option options[] = {
   {"json", OPTION_JSON, NULL, 0, "one JSON document instead of tables", 9},
   {0},
 };
+
+/* ---- lists of tokens and shapes ---- */
+
+#define QWEN(size, hidden, intermediate) \
+  {"Qwen2.5-" size, hidden, intermediate, TGLU_ACTIVATION_SILU, TGLU_LAYOUT_SEPARATE}
+static const model_shape qwen[] = {
+  QWEN("0.5B", 896, 4864),   QWEN("1.5B", 1536, 8960),   QWEN("3B", 2048, 11008),
+  QWEN("7B", 3584, 18944),   QWEN("14B", 5120, 13824),   QWEN("32B", 5120, 27648),
+  QWEN("72B", 8192, 29568),
+};
+#undef QWEN
+
+/* Shapes that the planner's constants were not fitted to. */
+#define BARE(hidden, intermediate) \
+  {#hidden "x" #intermediate, hidden, intermediate, TGLU_ACTIVATION_SILU, TGLU_LAYOUT_SEPARATE}
+static const model_shape extra[] = {
+  BARE(8192, 3696),  BARE(4096, 1792), BARE(4096, 12800), BARE(4608, 36864), BARE(7168, 2048),
+  BARE(1152, 6912),  BARE(3072, 8192), BARE(6144, 16384), BARE(12288, 28672), BARE(2048, 768),
+};
+#undef BARE
+
+#define SUITE_NAMES "few, large, mlp, regret, extra"
+static const struct suite {
+  const char *name;
+  int extra;
+  int64_t tokens[20];          /* up to the first 0 */
+} suites[] = {
+  {"few", 0, {1, 4, 16, 64}},
+  {"large", 0, {128, 256, 512, 1024, 2048, 4096, 8192}},
+  {"mlp", 0, {1, 4, 16, 64, 256, 1024, 4096}},
+  {"regret", 0, {1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
+                 4096, 8192}},
+  {"extra", 1, {1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
+                4096, 8192}},
+};
+
+static const struct suite *suite_find(const char *name) {
+  for (size_t i = 0; i < sizeof suites / sizeof suites[0]; i++) {
+    if (strcmp(suites[i].name, name) == 0) return &suites[i];
+  }
+  return NULL;
+}
 
 static int64_t integer(const char *name, const char *text, int64_t least, int64_t most,
                        struct argp_state *state) {
@@ -100,7 +155,10 @@ static void parse_part(cuda_args *args, const char *text, struct argp_state *sta
 static void check(const cuda_args *args, struct argp_state *state) {
   const shape_args *s = &args->shape;
   if (args->tables) return;
-  if (s->op != OP_GLU) argp_error(state, "--op: this bench measures the glu");
+  if (args->host_time && s->op != OP_GLU) argp_error(state, "--host-time: of op glu only");
+  if (args->suite && (shape_given(s) || s->token_count)) {
+    argp_error(state, "--suite names tokens and shapes: give it, or those");
+  }
   if (s->bias || s->residual || s->pad || s->misalign) {
     argp_error(state, "--bias, --residual, --pad and --misalign are not for --device cuda");
   }
@@ -127,6 +185,16 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case OPTION_DEVICE: return 0; /* read before */
   case OPTION_ROWS: a->rows = text; return 0;
   case OPTION_FROM: a->from = text; return 0;
+  case OPTION_SUITE:
+    if (!suite_find(text)) argp_error(state, "--suite: \"%s\" is none of " SUITE_NAMES, text);
+    a->suite = text;
+    return 0;
+  case OPTION_WITHIN: a->within = real("within", text, 1e6, state) / 100; return 0;
+  case OPTION_TUNED: a->tune_cache = text; return 0;
+  case OPTION_READ: a->read_out = text; return 0;
+  case OPTION_INVARIANT_OUT: a->invariant_out = text; return 0;
+  case OPTION_ENERGY: a->energy_out = text; return 0;
+  case OPTION_ENERGY_MS: a->energy_ms = real("energy-ms", text, 1e5, state); return 0;
   case OPTION_TOP: a->top = integer("top", text, 1, 100, state); return 0;
   case OPTION_PART: parse_part(a, text, state); return 0;
   case OPTION_TIME_LIMIT: a->time_limit = real("time-limit", text, 1e6, state); return 0;
@@ -164,7 +232,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
 }
 
 static const char doc[] =
-  "Times the GLU kernel rows on a Hopper GPU against cuBLAS in one process.\n"
+  "Times kernel rows on a Hopper GPU against cuBLAS in one process: the GLU, the whole "
+  "MLP (--op mlp) or its down projection alone (--op down).\n"
   "\n"
   "Every contender is one CUDA graph of calls over inputs that rotate through more than "
   "three times the L2 cache.  In each round the contenders, cuBLAS among them, take "
@@ -172,17 +241,24 @@ static const char doc[] =
   "rounds are reported.  \"bare\" is the faster of cublasGemmEx and of the best of eight "
   "cublasLt heuristics for ONE product [M, 2N, K] with no activation; \"unfused\" is that "
   "and an activation kernel; \"eager\" is PyTorch's, from the Python driver "
-  "bench/cuda/with_torch.py.  With pdl 1 every call, ours and cuBLAS's, follows in the "
-  "graph the same small kernel that writes X, whose own time is subtracted from both.  "
+  "bench/cuda/with_torch.py.  Of an MLP \"bare\" are its two products (\"gemm3\"), of which "
+  "the second reads what the first has just written, and each row stands for itself and the "
+  "other half's choice; \"floor\" is a kernel that only reads the weights.  With pdl 1 "
+  "every call, ours and cuBLAS's, follows in the graph the same small kernel that writes X, "
+  "whose own time is subtracted from both.  "
   "What is timed is checked first: on 64 token rows against float64, and every output "
   "for elements that were not written."
   "\v"
-  "Without --model or sizes: Qwen2.5 0.5B to 72B, 1024 to 8192 tokens.\n"
+  "Without --model or sizes: Qwen2.5 0.5B to 72B, 1024 to 8192 tokens.  Suites, of the "
+  "same models unless said: few 1, 4, 16, 64 tokens; large 128 to 8192; mlp 1 to 64, 256, "
+  "1024, 4096; regret 19 counts from 1 to 8192; extra those with ten other shapes.\n"
   "\n"
   "Examples:\n"
   "  tileglu bench --device cuda --cublas /path/libcublas.so.13 --out glu.csv\n"
   "  tileglu bench --device cuda --model Qwen2.5-7B --tokens 128,256 --rows all --pdl 0,1\n"
   "  tileglu bench --device cuda --rows best --from glu.csv --rounds 9 --out again.csv\n"
+  "  tileglu bench --device cuda --op mlp --suite mlp --out mlp.csv --resume\n"
+  "  tileglu bench --device cuda --suite regret --rows near --rounds 3 --out near.csv\n"
   "  tileglu bench --device cuda --tables glu.csv\n"
   "\n"
   "Exit status: 0 all is well; 1 a result was wrong; 2 wrong use; 3 a file cannot be "
@@ -192,9 +268,11 @@ static const char doc[] =
 static void defaults(cuda_args *args) {
   memset(args, 0, sizeof *args);
   shape_init(&args->shape, OP_GLU, 0);
+  args->shape.op_down = 1;
   args->shape.token_count = 0;
   args->rows = "chosen";
-  args->top = 3;
+  args->within = 0.25;
+  args->energy_ms = 500;
   args->part = args->parts = 1;
   args->timing = (timing){.settle_ms = 40, .sample_ms = 50, .idle_ms = 1000, .burst_ms = 20};
   args->rounds = 5;
@@ -205,16 +283,19 @@ static void defaults(cuda_args *args) {
   args->seed = 1;
 }
 
-static void default_shapes(shape_args *s) {
-  static const char *const names[] = {"0.5B", "1.5B", "3B", "7B", "14B", "32B", "72B"};
-  if (s->token_count == 0) {
+static void default_shapes(cuda_args *args) {
+  shape_args *s = &args->shape;
+  const struct suite *suite = args->suite ? suite_find(args->suite) : NULL;
+  if (suite) {
+    for (int i = 0; suite->tokens[i]; i++) s->tokens[s->token_count++] = suite->tokens[i];
+  } else if (s->token_count == 0) {
     for (int64_t m = 1024; m <= 8192; m *= 2) s->tokens[s->token_count++] = m;
   }
   if (shape_given(s)) return;
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-    char name[32];
-    snprintf(name, sizeof name, "Qwen2.5-%s", names[i]);
-    s->models[s->model_count++] = model_shape_find(name);
+  size_t count = suite && suite->extra ? sizeof extra / sizeof extra[0]
+                                       : sizeof qwen / sizeof qwen[0];
+  for (size_t i = 0; i < count; i++) {
+    s->models[s->model_count++] = suite && suite->extra ? &extra[i] : &qwen[i];
   }
 }
 
@@ -223,5 +304,6 @@ void cuda_args_parse(cuda_args *args, int argc, char **argv) {
   const struct argp argp = {options, parse, NULL, doc, children, NULL, NULL};
   defaults(args);
   argp_parse(&argp, argc, argv, 0, NULL, args);
-  default_shapes(&args->shape);
+  default_shapes(args);
+  if (args->top == 0) args->top = strcmp(args->rows, "near") == 0 ? 6 : 3;
 }

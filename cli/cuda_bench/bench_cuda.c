@@ -133,7 +133,7 @@ static json_t *json_line(const result *r) {
 #define TEXT(field, bytes) jo_text(o, #field, r->field);
 #define INT(field) jo_int(o, #field, r->field);
 #define REAL(field, format) jo_real(o, #field, r->field);
-  RESULT_COLUMNS(TEXT, INT, REAL)
+  RESULT_FIELDS(TEXT, INT, REAL)
 #undef TEXT
 #undef INT
 #undef REAL

@@ -7,6 +7,7 @@
 #include "cublas.h"
 #include "gpu.h"
 #include "nvml.h"
+#include "read.h"
 #include "result.h"
 #include "rows.h"
 #include "torch_hook.h"
@@ -27,6 +28,7 @@ typedef struct bench {
   nvml nvml;
   cublas cublas;
   kernel_rows rows;
+  reader_choice reader;        /* of the shape before */
   rng order;                   /* of the rounds */
   result_list results;         /* of this run */
   result_list former;          /* of --from */

@@ -8,9 +8,45 @@
 
 enum { MOST_SETS = 4096 };
 
-int data_sets_for(int64_t m, int64_t n, int64_t k, int64_t l2_bytes) {
-  int64_t one = 2 * (m * k + 2 * n * k + m * n), sets = 3 * l2_bytes / one + 1;
-  return (int)(sets < MOST_SETS ? sets : MOST_SETS);
+int64_t data_in_columns(const spec *s) {
+  return s->op == OP_DOWN ? s->intermediate : s->hidden;
+}
+
+int64_t data_out_columns(const spec *s) {
+  return s->op == OP_GLU ? s->intermediate : s->hidden;
+}
+
+static size_t gate_up_bytes(const spec *s) {
+  return s->op == OP_DOWN ? 0 : 4 * (size_t)(s->intermediate * s->hidden);
+}
+
+static size_t down_bytes(const spec *s) {
+  return s->op == OP_GLU ? 0 : 2 * (size_t)(s->intermediate * s->hidden);
+}
+
+/* Where down begins: gate and up, rounded up to what cuMemAlloc aligns to. */
+static size_t down_offset(const spec *s) { return (gate_up_bytes(s) + 255) / 256 * 256; }
+
+size_t data_weight_bytes(const spec *s) {
+  return s->op == OP_GLU ? gate_up_bytes(s) : down_offset(s) + down_bytes(s);
+}
+
+static double matrices(const spec *s) {
+  return s->op == OP_GLU ? 2 : s->op == OP_MLP ? 3 : 1;
+}
+
+double data_flops(const spec *s) {
+  return 2 * matrices(s) * (double)s->tokens * (double)s->intermediate * (double)s->hidden;
+}
+
+double data_bytes(const spec *s) {
+  return 2 * ((double)s->tokens * (double)(data_in_columns(s) + data_out_columns(s)) +
+              matrices(s) * (double)s->intermediate * (double)s->hidden);
+}
+
+int data_sets_for(const spec *s, int64_t l2_bytes) {
+  double sets = floor(3 * (double)l2_bytes / data_bytes(s)) + 1;
+  return (int)fmin(sets, MOST_SETS);
 }
 
 static void describe(data *d) {
@@ -30,26 +66,51 @@ static void describe(data *d) {
   p->up = p->interleaved ? w + 2 * (uint64_t)k : up_first ? w : w + half;
 }
 
-static int allocate(data *d) {
+/* Bytes of a set beside x, which has a copy. */
+static size_t set_bytes(const spec *s) {
+  size_t m = (size_t)s->tokens, n = (size_t)s->intermediate, k = (size_t)s->hidden;
+  size_t bytes = data_weight_bytes(s);
+  if (s->op != OP_DOWN) bytes += 6 * m * n;      /* y and h */
+  if (s->op == OP_MLP) bytes += 2 * m * n;       /* a workspace */
+  return s->op == OP_GLU ? bytes : bytes + 2 * m * k;
+}
+
+static int allocate_set(const data *d, data_set *set) {
   const gpu *g = d->g;
   const spec *s = &d->spec;
   size_t m = (size_t)s->tokens, n = (size_t)s->intermediate, k = (size_t)s->hidden;
-  size_t available = 0, total = 0;
-  if (gpu_check(g, g->memory_info(&available, &total), "cuMemGetInfo")) return CLI_RUNTIME;
-  size_t need = 2 * ((size_t)d->sets * (m * k + 2 * n * k + 3 * m * n) + m * k);
-  if (need > available / 16 * 15) {
-    return cli_error(CLI_RUNTIME, "m %zu n %zu k %zu: %zu MiB of GPU memory are needed, %zu "
-                     "of %zu MiB are free", m, n, k, need >> 20, available >> 20,
-                     total >> 20);
+  if (gpu_allocate(g, &set->x, 2 * m * (size_t)data_in_columns(s), "X") ||
+      gpu_allocate(g, &set->weights, data_weight_bytes(s), "the weights")) {
+    return CLI_RUNTIME;
   }
-  for (int i = 0; i < d->sets; i++) {
-    data_set *set = &d->set[i];
-    if (gpu_allocate(g, &set->x, 2 * m * k, "X") || gpu_allocate(g, &set->w, 4 * n * k, "W") ||
-        gpu_allocate(g, &set->y, 4 * m * n, "Y") || gpu_allocate(g, &set->h, 2 * m * n, "H")) {
+  if (s->op != OP_DOWN) {
+    set->w = set->weights;
+    if (gpu_allocate(g, &set->y, 4 * m * n, "Y") || gpu_allocate(g, &set->h, 2 * m * n, "H")) {
       return CLI_RUNTIME;
     }
   }
-  return gpu_allocate(g, &d->source, 2 * m * k, "X") || gpu_allocate(g, &d->counter, 8, "a count")
+  set->out = set->h;
+  if (s->op == OP_GLU) return CLI_OK;
+  set->down = set->weights + down_offset(s);
+  return gpu_allocate(g, &set->out, 2 * m * k, "O");
+}
+
+static int allocate(data *d) {
+  const gpu *g = d->g;
+  const spec *s = &d->spec;
+  size_t available = 0, total = 0, x = 2 * (size_t)(s->tokens * data_in_columns(s));
+  if (gpu_check(g, g->memory_info(&available, &total), "cuMemGetInfo")) return CLI_RUNTIME;
+  size_t need = (size_t)d->sets * (set_bytes(s) + x) + x;
+  if (need > available / 16 * 15) {
+    return cli_error(CLI_RUNTIME, "m %lld n %lld k %lld: %zu MiB of GPU memory are needed, "
+                     "%zu of %zu MiB are free", (long long)s->tokens,
+                     (long long)s->intermediate, (long long)s->hidden, need >> 20,
+                     available >> 20, total >> 20);
+  }
+  for (int i = 0; i < d->sets; i++) {
+    if (allocate_set(d, &d->set[i])) return CLI_RUNTIME;
+  }
+  return gpu_allocate(g, &d->source, x, "X") || gpu_allocate(g, &d->counter, 8, "a count")
            ? CLI_RUNTIME : CLI_OK;
 }
 
@@ -59,13 +120,24 @@ static int fill(const data *d, gpu_pointer out, int64_t count, uint64_t seed, fl
   return gpu_launch(d->g, d->g->fill_kernel, count, d->g->stream, parameters);
 }
 
+/* Every product's deviation is about 1. */
+static int fill_weights(const data *d, const data_set *set, uint64_t seed) {
+  const spec *s = &d->spec;
+  int64_t half = s->intermediate * s->hidden;
+  int code = CLI_OK;
+  if (set->w) code = fill(d, set->w, 2 * half, seed, (float)(1 / sqrt((double)s->hidden)));
+  if (set->down && code == CLI_OK) {
+    float scale = (float)(1 / sqrt((double)s->intermediate));
+    code = fill(d, set->down, half, seed ^ UINT64_C(0x5555555555555555), scale);
+  }
+  return code;
+}
+
 static int fill_all(data *d, uint64_t seed) {
   const spec *s = &d->spec;
-  int64_t x = s->tokens * s->hidden, w = 2 * s->intermediate * s->hidden;
-  if (fill(d, d->source, x, seed, 1)) return CLI_RUNTIME;
+  if (fill(d, d->source, s->tokens * data_in_columns(s), seed, 1)) return CLI_RUNTIME;
   for (int i = 0; i < d->sets; i++) {
-    uint64_t own = seed + 1 + (uint64_t)i;
-    if (fill(d, d->set[i].w, w, own, (float)(1 / sqrt((double)s->hidden))) ||
+    if (fill_weights(d, &d->set[i], seed + 1 + (uint64_t)i) ||
         data_write_x(d, i, d->g->stream)) {
       return CLI_RUNTIME;
     }
@@ -73,48 +145,32 @@ static int fill_all(data *d, uint64_t seed) {
   return gpu_wait(d->g, "filling the inputs");
 }
 
-static int compute_reference(data *d, uint64_t seed) {
-  const gpu *g = d->g;
-  int64_t n = d->spec.intermediate;
-  d->row_count = accuracy_rows(d->spec.tokens, BENCH_REFERENCE_ROWS, seed, d->rows);
-  size_t count = (size_t)d->row_count * (size_t)n;
-  d->reference = mem_zeroed(count, sizeof *d->reference);
-  d->sample = mem_zeroed(count, sizeof *d->sample);
-  gpu_pointer rows = 0, reference = 0;
-  int32_t row_count = d->row_count;
-  void *parameters[] = {&d->problem, &d->set[0].x, &rows, &row_count, &reference};
-  int code = CLI_RUNTIME;
-  if (gpu_allocate(g, &rows, sizeof d->rows, "row numbers") == CLI_OK &&
-      gpu_allocate(g, &reference, 8 * count, "the reference") == CLI_OK &&
-      gpu_upload(g, rows, d->rows, sizeof d->rows) == CLI_OK &&
-      gpu_launch(g, g->reference_kernel, 32 * n, g->stream, parameters) == CLI_OK &&
-      gpu_wait(g, "the reference") == CLI_OK) {
-    code = gpu_check(g, g->to_host(d->reference, reference, 8 * count), "cuMemcpyDtoH");
-  }
-  gpu_release(g, &rows);
-  gpu_release(g, &reference);
-  return code;
-}
-
 int data_create(data *d, const gpu *g, const spec *s, uint64_t seed) {
   memset(d, 0, sizeof *d);
   d->g = g;
   d->spec = *s;
-  d->sets = data_sets_for(s->tokens, s->intermediate, s->hidden, g->l2_bytes);
+  d->sets = data_sets_for(s, g->l2_bytes);
   d->set = mem_zeroed((size_t)d->sets, sizeof *d->set);
   int code = allocate(d);
   if (code != CLI_OK) return code;
   describe(d);
   code = fill_all(d, seed);
-  return code == CLI_OK ? compute_reference(d, seed) : code;
+  if (code != CLI_OK) return code;
+  d->row_count = accuracy_rows(s->tokens, BENCH_REFERENCE_ROWS, seed, d->rows);
+  size_t count = (size_t)d->row_count * (size_t)data_out_columns(s);
+  d->reference = mem_zeroed(count, sizeof *d->reference);
+  d->sample = mem_zeroed(count, sizeof *d->sample);
+  return data_reference(d);
 }
 
 void data_destroy(data *d) {
   for (int i = 0; d->set && i < d->sets; i++) {
-    gpu_release(d->g, &d->set[i].x);
-    gpu_release(d->g, &d->set[i].w);
-    gpu_release(d->g, &d->set[i].y);
-    gpu_release(d->g, &d->set[i].h);
+    data_set *set = &d->set[i];
+    if (set->out != set->h) gpu_release(d->g, &set->out);
+    gpu_release(d->g, &set->x);
+    gpu_release(d->g, &set->weights);
+    gpu_release(d->g, &set->y);
+    gpu_release(d->g, &set->h);
   }
   if (d->g) {
     gpu_release(d->g, &d->source);
@@ -127,7 +183,7 @@ void data_destroy(data *d) {
 }
 
 int data_write_x(const data *d, int set, gpu_stream stream) {
-  int64_t count = d->spec.tokens * d->spec.hidden;
+  int64_t count = d->spec.tokens * data_in_columns(&d->spec);
   gpu_pointer x = d->set[set].x, source = d->source;
   void *parameters[] = {&x, &source, &count};
   return gpu_launch(d->g, d->g->write_x_kernel, (count + 7) / 8, stream, parameters);
@@ -142,9 +198,9 @@ int data_activate(const data *d, int set, gpu_stream stream) {
 }
 
 int data_poison(const data *d) {
-  size_t count = (size_t)(d->spec.tokens * d->spec.intermediate);
+  size_t count = (size_t)(d->spec.tokens * data_out_columns(&d->spec));
   for (int i = 0; i < d->sets; i++) {
-    if (gpu_check(d->g, d->g->set16(d->set[i].h, BENCH_POISON, count), "cuMemsetD16")) {
+    if (gpu_check(d->g, d->g->set16(d->set[i].out, BENCH_POISON, count), "cuMemsetD16")) {
       return CLI_RUNTIME;
     }
   }
@@ -153,13 +209,13 @@ int data_poison(const data *d) {
 
 static int count_bad(const data *d, int64_t *bad) {
   const gpu *g = d->g;
-  int64_t count = d->spec.tokens * d->spec.intermediate;
+  int64_t count = d->spec.tokens * data_out_columns(&d->spec);
   int32_t dtype = (int32_t)d->spec.dtype;
   uint64_t total = 0;
   if (gpu_upload(g, d->counter, &total, sizeof total)) return CLI_RUNTIME;
   for (int i = 0; i < d->sets; i++) {
-    gpu_pointer h = d->set[i].h, counter = d->counter;
-    void *parameters[] = {&h, &count, &dtype, &counter};
+    gpu_pointer out = d->set[i].out, counter = d->counter;
+    void *parameters[] = {&out, &count, &dtype, &counter};
     if (gpu_launch(g, g->count_bad_kernel, count, g->stream, parameters)) return CLI_RUNTIME;
   }
   if (gpu_wait(g, "the check") ||
@@ -172,10 +228,10 @@ static int count_bad(const data *d, int64_t *bad) {
 
 int data_check(data *d, accuracy *a) {
   const gpu *g = d->g;
-  int64_t n = d->spec.intermediate, bad = 0;
+  int64_t n = data_out_columns(&d->spec), bad = 0;
   if (count_bad(d, &bad)) return CLI_RUNTIME;
   for (int i = 0; i < d->row_count; i++) {
-    gpu_pointer from = d->set[0].h + 2 * (uint64_t)(d->rows[i] * n);
+    gpu_pointer from = d->set[0].out + 2 * (uint64_t)(d->rows[i] * n);
     if (gpu_check(g, g->to_host(d->sample + i * n, from, 2 * (size_t)n), "cuMemcpyDtoH")) {
       return CLI_RUNTIME;
     }
@@ -185,9 +241,10 @@ int data_check(data *d, accuracy *a) {
   return CLI_OK;
 }
 
-void data_bind(const data *d, int set, tglu_glu_desc *desc) {
+void data_bind(const data *d, int set, tglu_mlp_desc *mlp) {
   const spec *s = &d->spec;
-  const char *w = (const char *)(uintptr_t)d->set[set].w;
+  const data_set *from = &d->set[set];
+  tglu_glu_desc *desc = &mlp->glu;
   desc->hidden = s->hidden;
   desc->intermediate = s->intermediate;
   desc->dtype = s->dtype;
@@ -196,6 +253,13 @@ void data_bind(const data *d, int set, tglu_glu_desc *desc) {
   desc->limit = s->limit;
   desc->offset = s->offset;
   desc->layout = s->layout;
+  mlp->down = (const void *)(uintptr_t)from->down;
+  if (s->op == OP_DOWN) {
+    desc->layout = TGLU_LAYOUT_SEPARATE;
+    desc->gate = desc->up = mlp->down;
+    return;
+  }
+  const char *w = (const char *)(uintptr_t)from->w;
   if (s->layout == TGLU_LAYOUT_SEPARATE) {
     desc->gate = w;
     desc->up = w + 2 * s->intermediate * s->hidden;

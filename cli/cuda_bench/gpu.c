@@ -46,13 +46,13 @@ static int find_calls(gpu *g, const char *file) {
   g->library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!g->library) {
     const char *reason = dlerror();
-    return cli_error(CLI_RUNTIME, "--device cuda: no CUDA driver: %s",
+    return cli_error(CLI_RUNTIME, "cuda: no CUDA driver: %s",
                      reason ? reason : file);
   }
   for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
     void *address = dlsym(g->library, calls[i].name);
     if (!address) {
-      return cli_error(CLI_RUNTIME, "--device cuda: %s has no %s: the driver is too old",
+      return cli_error(CLI_RUNTIME, "cuda: %s has no %s: the driver is too old",
                        file, calls[i].name);
     }
     memcpy((char *)g + calls[i].offset, &address, sizeof address);
@@ -64,7 +64,7 @@ static int open_device(gpu *g, int ordinal) {
   int count = 0, major = 0, l2 = 0;
   int result = g->init(0);
   if (result == GPU_NO_DEVICE) {
-    return cli_error(CLI_RUNTIME, "--device cuda: the driver finds no GPU");
+    return cli_error(CLI_RUNTIME, "cuda: the driver finds no GPU");
   }
   if (gpu_check(g, result, "cuInit")) return CLI_RUNTIME;
   if (gpu_check(g, g->driver_version(&g->version), "cuDriverGetVersion") ||
@@ -86,7 +86,7 @@ static int open_device(gpu *g, int ordinal) {
     return CLI_RUNTIME;
   }
   if (major != 9) {
-    return cli_error(CLI_RUNTIME, "--device cuda: %s has compute capability %d, the kernel "
+    return cli_error(CLI_RUNTIME, "cuda: %s has compute capability %d, the kernel "
                      "rows need 9.0 (Hopper)", g->name, major);
   }
   g->l2_bytes = l2;
@@ -133,7 +133,7 @@ int gpu_open(gpu *g, const char *library, int device) {
   memset(g, 0, sizeof *g);
   g->wait_limit = 60;
   if (bench_cubin_bytes == 0) {
-    return cli_error(CLI_RUNTIME, "--device cuda: this build has no GPU kernels: it was "
+    return cli_error(CLI_RUNTIME, "cuda: this build has no GPU kernels: it was "
                      "built without nvcc");
   }
   int code = find_calls(g, library ? library : "libcuda.so.1");

@@ -74,8 +74,9 @@ typedef struct gpu_launch_config {
   XX(event_elapsed, "cuEventElapsedTime", (float *ms, gpu_event start, gpu_event end))
 
 /* The bench's kernels, by their names in kernels/bench.cu. */
-#define GPU_KERNELS(XX) \
-  XX(fill) XX(write_x) XX(empty) XX(activate) XX(reference) XX(count_bad)
+#define GPU_KERNELS(XX)                                                                   \
+  XX(fill) XX(write_x) XX(empty) XX(activate) XX(reference) XX(reference_down)            \
+  XX(read4) XX(read8) XX(read16) XX(count_bad)
 
 typedef struct gpu {
 #define GPU_FIELD_(field, name, arguments) int (*field) arguments;

@@ -16,16 +16,18 @@ static int first_result(bench *b, const data *d, double *ms) {
   o.cuda_library = b->args.driver;
   tglu_context *context = NULL;
   tglu_glu *glu = NULL;
-  tglu_glu_desc desc;
-  tglu_glu_desc_init(&desc);
+  tglu_mlp_desc desc;
+  tglu_mlp_desc_init(&desc);
   data_bind(d, 0, &desc);
   if (tglu_context_create(&o, &context) != TGLU_OK ||
-      tglu_glu_create(context, &desc, &glu) != TGLU_OK) {
+      tglu_glu_create(context, &desc.glu, &glu) != TGLU_OK) {
     int code = cli_library_error(CLI_RUNTIME, "creation");
     tglu_context_destroy(context);
     return code;
   }
-  row_calls once = {.d = d, .objects = &glu};
+  row_object object = {.glu = glu};
+  gpu_pointer no_workspace = 0;
+  row_calls once = {.d = d, .objects = &object, .workspaces = &no_workspace};
   int code = row_calls_enqueue(&once, 0, b->gpu.stream);
   if (code == CLI_OK) code = gpu_wait(&b->gpu, "the first result");
   *ms = 1e3 * (clock_now() - begin);
@@ -62,14 +64,11 @@ int host_time_measure(bench *b, const spec *p, host_time *t) {
   data d;
   row_calls calls[2] = {{0}, {0}};
   double ns[3][BATCHES];
-  int chosen = -1, supported = 0;
   int code = data_create(&d, &b->gpu, p, b->args.seed);
   if (code == CLI_OK) code = first_result(b, &d, &t->first_result_ms);
   if (code == CLI_OK) code = rows_open(&b->rows, &b->args);
-  if (code == CLI_OK) code = rows_chosen(&b->rows, &d, &chosen);
   for (int pdl = 0; pdl < 2 && code == CLI_OK; pdl++) {
-    code = row_calls_create(&calls[pdl], &b->rows, chosen, pdl, &d, &supported);
-    if (code == CLI_OK && !supported) code = cli_error(CLI_RUNTIME, "the chosen row fails");
+    code = row_calls_create(&calls[pdl], &b->rows, ROWS_PLANNER, pdl, &d);
   }
   for (int i = 0; i < BATCHES && code == CLI_OK; i++) {
     code = batch(b, &calls[0], &ns[0][i]);

@@ -20,6 +20,7 @@ void nvml_open(nvml *n, const char *library, const char *pci) {
   *(void **)&version = find(handle, "nvmlSystemGetDriverVersion");
   *(void **)&n->shutdown = find(handle, "nvmlShutdown");
   *(void **)&n->clock = find(handle, "nvmlDeviceGetClockInfo");
+  *(void **)&n->energy = find(handle, "nvmlDeviceGetTotalEnergyConsumption");
   if (!init || !by_pci || !version || !n->shutdown || !n->clock || init() != 0) {
     dlclose(handle);
     memset(n, 0, sizeof *n);
@@ -34,6 +35,12 @@ double nvml_sm_mhz(const nvml *n) {
   unsigned mhz = 0;
   if (!n->device || n->clock(n->device, CLOCK_SM, &mhz) != 0) return NAN;
   return mhz;
+}
+
+double nvml_millijoules(const nvml *n) {
+  unsigned long long total = 0;
+  if (!n->device || !n->energy || n->energy(n->device, &total) != 0) return NAN;
+  return (double)total;
 }
 
 void nvml_close(nvml *n) {

@@ -5,7 +5,7 @@
 #include "../options.h"
 #include "result.h"
 
-/* Whether a line is of this shape (any mode, any pdl). */
+/* Whether a line is of this op and shape (any mode, any pdl). */
 int pick_same_shape(const result *r, const spec *s);
 
 /* The `top` rows of the shape with the least time in a former run's sustained lines with

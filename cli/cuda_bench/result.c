@@ -12,30 +12,105 @@
 #include "../cli.h"
 #include "../mem.h"
 
-typedef enum kind { KIND_TEXT, KIND_INT, KIND_REAL } kind;
+typedef enum type { TYPE_TEXT, TYPE_INT, TYPE_REAL } type;
 
-static const struct column {
+/* Fields of the struct by number. */
+enum {
+#define TEXT(field, size) FIELD_##field,
+#define INT(field) FIELD_##field,
+#define REAL(field, format) FIELD_##field,
+  RESULT_FIELDS(TEXT, INT, REAL)
+#undef TEXT
+#undef INT
+#undef REAL
+  FIELDS
+};
+
+static const struct field {
   const char *name;
-  kind kind;
+  type type;
   size_t offset, bytes;  /* bytes: of a text */
   const char *format;
-} columns[] = {
-#define TEXT(field, size) {#field, KIND_TEXT, offsetof(result, field), size, NULL},
-#define INT(field) {#field, KIND_INT, offsetof(result, field), 0, NULL},
-#define REAL(field, format) {#field, KIND_REAL, offsetof(result, field), 0, format},
-  RESULT_COLUMNS(TEXT, INT, REAL)
+} fields[] = {
+#define TEXT(field, size) {#field, TYPE_TEXT, offsetof(result, field), size, NULL},
+#define INT(field) {#field, TYPE_INT, offsetof(result, field), 0, NULL},
+#define REAL(field, format) {#field, TYPE_REAL, offsetof(result, field), 0, format},
+  RESULT_FIELDS(TEXT, INT, REAL)
 #undef TEXT
 #undef INT
 #undef REAL
 };
 
-enum { COLUMNS = sizeof columns / sizeof columns[0], LINE = 2048 };
+enum { LINE = 2048 };
+
+/* A column is a field, or a field under a name of its own. */
+typedef struct column {
+  int field;
+  const char *name;      /* NULL: the field's */
+} column;
+
+#define C(field) {FIELD_##field, NULL}
+#define NAMED(name, field) {FIELD_##field, #name}
+#define BEGINNING C(card), C(driver), C(model), C(m), C(n), C(k), C(dtype), C(activation), \
+  C(layout)
+#define ACCURACY C(tflops), C(share_of_989), C(tbs), C(rel_l2), C(share_over_1pct),       \
+  C(reference_share_over_1pct), C(share_over_1pct_large), C(excluded_share), C(us_min),   \
+  C(us_max)
+
+static const column glu_columns[] = {
+  C(date), C(commit), C(row_hash), BEGINNING, C(row), C(chosen),
+  C(mode), C(pdl), C(sm_clock_mhz), C(us), C(bare_us), C(unfused_us), C(eager_us),
+  C(ratio_bare), C(ratio_unfused), C(ratio_eager), ACCURACY, C(bare), C(seed)
+};
+static const column mlp_columns[] = {
+  C(date), C(commit), NAMED(glu_row_hash, row_hash), C(down_row_hash),
+  BEGINNING, NAMED(glu_row, row), C(down_row), C(chosen), C(mode), C(pdl),
+  C(sm_clock_mhz), C(us), NAMED(gemm3_us, bare_us), C(unfused_us), C(eager_us),
+  NAMED(floor_us, read_us), NAMED(ratio_gemm3, ratio_bare), C(ratio_unfused),
+  C(ratio_eager), NAMED(floor_over_us, share_of_read), ACCURACY, NAMED(gemm3, bare),
+  C(seed)
+};
+static const column read_columns[] = {
+  C(date), C(commit), C(row_hash), BEGINNING, C(row), C(chosen),
+  C(mode), C(pdl), C(sm_clock_mhz), C(us), C(read_us), C(share_of_read), C(weight_tbs),
+  C(read_tbs), C(read_kernel), C(seed)
+};
+static const column invariant_columns[] = {
+  C(date), C(commit), C(row_hash), C(down_row_hash),
+  C(invariant_row_hash), C(invariant_down_row_hash), BEGINNING, C(op), C(mode), C(pdl),
+  C(row), C(down_row), C(us), C(invariant_row), C(invariant_down_row), C(invariant_us),
+  C(invariant_cost), C(sm_clock_mhz), C(seed)
+};
+static const column energy_columns[] = {
+  C(date), C(commit), C(row_hash), C(down_row_hash), BEGINNING,
+  C(op), C(pdl), C(row), C(down_row), C(variant), C(us), C(watts), C(millijoules),
+  C(sm_clock_mhz), C(seconds), C(seed)
+};
+#undef C
+#undef NAMED
+#undef BEGINNING
+#undef ACCURACY
+
+#define KIND(columns) {columns, sizeof columns / sizeof columns[0]}
+static const struct file_kind {
+  const column *columns;
+  size_t count;
+} kinds[] = {
+  [RESULT_GLU] = KIND(glu_columns),   [RESULT_MLP] = KIND(mlp_columns),
+  [RESULT_READ] = KIND(read_columns), [RESULT_INVARIANT] = KIND(invariant_columns),
+  [RESULT_ENERGY] = KIND(energy_columns),
+};
+#undef KIND
+
+static const char *column_name(const column *c) {
+  return c->name ? c->name : fields[c->field].name;
+}
 
 void result_clear(result *r) {
   memset(r, 0, sizeof *r);
-  for (int c = 0; c < COLUMNS; c++) {
+  for (int i = 0; i < FIELDS; i++) {
     double nan = NAN;
-    if (columns[c].kind == KIND_REAL) memcpy((char *)r + columns[c].offset, &nan, sizeof nan);
+    if (fields[i].type == TYPE_REAL) memcpy((char *)r + fields[i].offset, &nan, sizeof nan);
   }
 }
 
@@ -65,34 +140,34 @@ static void put_text(char *line, size_t *at, const char *text) {
   }
 }
 
-static size_t format_line(const result *r, char *line) {
-  size_t at = 0;
-  for (int c = 0; c < COLUMNS; c++) {
-    const char *field = (const char *)r + columns[c].offset;
-    char number[64] = "";
-    if (columns[c].kind == KIND_INT) {
-      int64_t value;
-      memcpy(&value, field, sizeof value);
-      snprintf(number, sizeof number, "%lld", (long long)value);
-    } else if (columns[c].kind == KIND_REAL) {
-      double value;
-      memcpy(&value, field, sizeof value);
+/* The field as text; number is room for one. */
+static const char *format_field(const result *r, const struct field *f, char number[64]) {
+  const char *from = (const char *)r + f->offset;
+  number[0] = 0;
+  if (f->type == TYPE_TEXT) return from;
+  if (f->type == TYPE_INT) {
+    int64_t value;
+    memcpy(&value, from, sizeof value);
+    snprintf(number, 64, "%lld", (long long)value);
+  } else {
+    double value;
+    memcpy(&value, from, sizeof value);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
-      if (isfinite(value)) snprintf(number, sizeof number, columns[c].format, value);
+    if (isfinite(value)) snprintf(number, 64, f->format, value);
 #pragma GCC diagnostic pop
-    }
-    put_text(line, &at, columns[c].kind == KIND_TEXT ? field : number);
-    line[at++] = c + 1 < COLUMNS ? ',' : '\n';
   }
-  return at;
+  return number;
 }
 
-static size_t format_head(char *line) {
+/* A line, or with r NULL the head. */
+static size_t format_line(const struct file_kind *kind, const result *r, char *line) {
   size_t at = 0;
-  for (int c = 0; c < COLUMNS; c++) {
-    put_text(line, &at, columns[c].name);
-    line[at++] = c + 1 < COLUMNS ? ',' : '\n';
+  for (size_t i = 0; i < kind->count; i++) {
+    const column *c = &kind->columns[i];
+    char number[64];
+    put_text(line, &at, r ? format_field(r, &fields[c->field], number) : column_name(c));
+    line[at++] = i + 1 < kind->count ? ',' : '\n';
   }
   return at;
 }
@@ -100,24 +175,34 @@ static size_t format_head(char *line) {
 static int write_all(int file, const char *path, const char *text, size_t bytes) {
   ssize_t written = write(file, text, bytes);
   if (written == (ssize_t)bytes) return CLI_OK;
-  return cli_error(CLI_RUNTIME, "--out: %s: write failed: %s", path,
+  return cli_error(CLI_RUNTIME, "%s: write failed: %s", path,
                    written < 0 ? strerror(errno) : "the disk is full");
 }
 
-int result_append(const char *path, const result *r) {
-  int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+static int check_head(int file, const char *path, const char *head, size_t bytes) {
+  char found[LINE];
+  ssize_t got = pread(file, found, bytes, 0);
+  if (got == (ssize_t)bytes && memcmp(found, head, bytes) == 0) return CLI_OK;
+  return cli_error(CLI_INPUT, "%s: its first line names other columns than would be "
+                   "written: name another file", path);
+}
+
+int result_append(const char *path, result_kind kind, const result *r) {
+  int file = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   struct stat about;
   if (file < 0 || fstat(file, &about) != 0) {
-    int code = cli_error(CLI_INPUT, "--out: %s: %s", path, strerror(errno));
+    int code = cli_error(CLI_INPUT, "%s: %s", path, strerror(errno));
     if (file >= 0) close(file);
     return code;
   }
   char line[LINE];
-  int code = CLI_OK;
-  if (about.st_size == 0) code = write_all(file, path, line, format_head(line));
-  if (code == CLI_OK) code = write_all(file, path, line, format_line(r, line));
+  size_t bytes = format_line(&kinds[kind], NULL, line);
+  int code = about.st_size == 0 ? write_all(file, path, line, bytes)
+                                : check_head(file, path, line, bytes);
+  bytes = format_line(&kinds[kind], r, line);
+  if (code == CLI_OK) code = write_all(file, path, line, bytes);
   if (close(file) != 0 && code == CLI_OK) {
-    code = cli_error(CLI_RUNTIME, "--out: %s: %s", path, strerror(errno));
+    code = cli_error(CLI_RUNTIME, "%s: %s", path, strerror(errno));
   }
   return code;
 }
@@ -134,22 +219,33 @@ static char *next_field(char **text) {
   return field;
 }
 
-static int set_field(result *r, const struct column *c, const char *text) {
-  char *field = (char *)r + c->offset;
+static int set_field(result *r, const struct field *f, const char *text) {
+  char *to = (char *)r + f->offset;
   char *end = NULL;
-  if (c->kind == KIND_TEXT) {
-    result_text(field, c->bytes, text);
+  if (f->type == TYPE_TEXT) {
+    result_text(to, f->bytes, text);
     return 1;
   }
-  if (!*text) return c->kind == KIND_REAL; /* stays NaN */
-  if (c->kind == KIND_INT) {
+  if (!*text) return f->type == TYPE_REAL; /* stays NaN */
+  if (f->type == TYPE_INT) {
     int64_t value = strtoll(text, &end, 10);
-    memcpy(field, &value, sizeof value);
+    memcpy(to, &value, sizeof value);
   } else {
     double value = strtod(text, &end);
-    memcpy(field, &value, sizeof value);
+    memcpy(to, &value, sizeof value);
   }
   return end != text && !*end;
+}
+
+/* The field of a column of either kind; -1 if there is none of this name. */
+static int find_field(const char *name) {
+  for (int kind = RESULT_GLU; kind <= RESULT_MLP; kind++) {
+    for (size_t i = 0; i < kinds[kind].count; i++) {
+      const column *c = &kinds[kind].columns[i];
+      if (strcmp(column_name(c), name) == 0) return c->field;
+    }
+  }
+  return -1;
 }
 
 static int parse_head(const char *path, char *line, int *map, int *count) {
@@ -157,10 +253,7 @@ static int parse_head(const char *path, char *line, int *map, int *count) {
   char *text;
   for (*count = 0; (text = next_field(&line)); (*count)++) {
     if (*count == 128) return cli_error(CLI_INPUT, "%s: more than 128 columns", path);
-    map[*count] = -1;
-    for (int c = 0; c < COLUMNS; c++) {
-      if (strcmp(columns[c].name, text) == 0) map[*count] = c;
-    }
+    map[*count] = find_field(text);
     if (map[*count] >= 0) seen++;
   }
   if (seen < 30) {
@@ -178,12 +271,14 @@ static int parse_line(const char *path, int number, char *line, const int *map, 
     if (!text) {
       return cli_error(CLI_INPUT, "%s: line %d has %d fields, not %d", path, number, i, count);
     }
-    if (map[i] >= 0 && !set_field(r, &columns[map[i]], text)) {
+    if (map[i] >= 0 && !set_field(r, &fields[map[i]], text)) {
       return cli_error(CLI_INPUT, "%s: line %d: %s: \"%s\" is not a number", path, number,
-                       columns[map[i]].name, text);
+                       fields[map[i]].name, text);
     }
   }
   if (line) return cli_error(CLI_INPUT, "%s: line %d has too many fields", path, number);
+  op_kind op = r->down_row[0] ? OP_MLP : strncmp(r->row, "down_", 5) == 0 ? OP_DOWN : OP_GLU;
+  result_text(r->op, sizeof r->op, op_name(op));
   return CLI_OK;
 }
 

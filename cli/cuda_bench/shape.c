@@ -1,4 +1,4 @@
-/* One shape: its contenders, the check of each, the rounds, the bursts, the lines. */
+/* One shape: the check of each contender, the rounds, the bursts, the lines. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,144 +6,9 @@
 #include "../cli.h"
 #include "../mem.h"
 #include "../stats.h"
-#include "bench_cuda.h"
-#include "gemm.h"
+#include "energy.h"
 #include "pick.h"
-
-enum { WRITER, GEMM_EX, GEMM_LT, UNFUSED, EAGER, LINEAR, FIRST_ROW };
-
-/* One shape under one pdl. */
-typedef struct session {
-  bench *b;
-  data *d;
-  gemm *gemm;
-  int pdl, calls, chosen, control;
-  variant *variants;           /* FIRST_ROW fixed ones, then rows; calls 0: not there */
-  int count;
-  row_calls *row_calls;        /* [count - FIRST_ROW] */
-  int *row;                    /* their indices in the table */
-  accuracy *accuracy;
-  double reference_share;      /* of cuBLAS and the activation kernel */
-} session;
-
-static int writer_enqueue(void *user, int set, gpu_stream stream) {
-  return data_write_x(user, set, stream);
-}
-
-static int32_t hook_write_x(const void *user, int32_t set, void *stream) {
-  return data_write_x(user, set, stream);
-}
-
-static int is_there(const session *s, int which) { return s->variants[which].calls > 0; }
-
-static int prepare(session *s, int which, int (*enqueue)(void *, int, gpu_stream),
-                   void *user, int write_x) {
-  variant *v = &s->variants[which];
-  v->enqueue = enqueue;
-  v->user = user;
-  int code = variant_capture(v, s->d, s->calls, write_x);
-  return code == CLI_OK ? variant_estimate(v, s->d->g) : code;
-}
-
-/* ---- contenders ---- */
-
-static int wanted(session *s, int row, const int *best, int best_count) {
-  const cuda_args *a = &s->b->args;
-  const char *name = s->b->rows.items[row].name;
-  if (row == s->chosen || strcmp(a->rows, "all") == 0) return 1;
-  if (strcmp(a->rows, "chosen") == 0) return 0;
-  for (int i = 0; i < best_count; i++) {
-    if (strcmp(s->b->former.items[best[i]].row, name) == 0) return 1;
-  }
-  return strcmp(a->rows, "best") != 0 && pick_named(a->rows, name);
-}
-
-static int prepare_rows(session *s) {
-  kernel_rows *rows = &s->b->rows;
-  int best[128];
-  int best_count = pick_best(&s->b->former, &s->d->spec, s->pdl, (int)s->b->args.top, best);
-  for (int row = 0; row < rows->count; row++) {
-    if (!wanted(s, row, best, best_count)) continue;
-    int at = s->count - FIRST_ROW, supported = 0;
-    s->row[at] = row;
-    variant_init(&s->variants[s->count], rows->items[row].name);
-    s->count++;
-    int code = row_calls_create(&s->row_calls[at], rows, row, s->pdl, s->d, &supported);
-    if (code != CLI_OK) return code;
-    if (supported) {
-      code = prepare(s, FIRST_ROW + at, row_calls_enqueue, &s->row_calls[at], s->pdl);
-      if (code != CLI_OK) return code;
-    } else if (row == s->chosen) {
-      return cli_error(CLI_RUNTIME, "%s: the chosen row does not serve its shape",
-                       rows->items[row].name);
-    }
-  }
-  return CLI_OK;
-}
-
-static int prepare_torch(session *s) {
-  const bench_torch *torch = s->b->torch;
-  const data *d = s->d;
-  int plain = d->spec.layout == TGLU_LAYOUT_SEPARATE ||
-              d->spec.layout == TGLU_LAYOUT_STACKED_GATE_FIRST;
-  if (!torch || !plain || d->spec.activation != TGLU_ACTIVATION_SILU) return CLI_OK;
-  uint64_t *x = mem_zeroed((size_t)d->sets, sizeof *x), *w = mem_zeroed((size_t)d->sets, sizeof *w);
-  for (int i = 0; i < d->sets; i++) {
-    x[i] = d->set[i].x;
-    w[i] = d->set[i].w;
-  }
-  bench_torch_shape shape = {.m = d->spec.tokens, .n = d->spec.intermediate,
-                             .k = d->spec.hidden, .dtype = (int32_t)d->spec.dtype,
-                             .sets = d->sets, .calls = s->calls, .pdl = s->pdl,
-                             .control = s->control, .stream = d->g->stream, .x = x, .w = w,
-                             .write_x = hook_write_x, .bench = d};
-  int code = CLI_OK;
-  if (torch->prepare(torch->user, &shape) != 0) {
-    code = cli_error(CLI_RUNTIME, "eager: PyTorch's part could not be prepared");
-  }
-  for (int what = 0; what < 1 + s->control && code == CLI_OK; what++) {
-    variant *v = &s->variants[EAGER + what];
-    v->torch = torch;
-    v->torch_what = what;
-    v->calls = s->calls;
-    code = variant_estimate(v, d->g);
-  }
-  mem_free(x);
-  mem_free(w);
-  return code;
-}
-
-static int prepare_all(session *s) {
-  static const char *const names[FIRST_ROW] = {"write_x", "cublasGemmEx", "cublasLt",
-                                               "unfused", "eager", "linear"};
-  int rows = s->b->rows.count;
-  s->variants = mem_zeroed((size_t)(FIRST_ROW + rows), sizeof *s->variants);
-  s->row_calls = mem_zeroed((size_t)rows + 1, sizeof *s->row_calls);
-  s->row = mem_zeroed((size_t)rows + 1, sizeof *s->row);
-  s->accuracy = mem_zeroed((size_t)(FIRST_ROW + rows), sizeof *s->accuracy);
-  for (; s->count < FIRST_ROW; s->count++) {
-    variant_init(&s->variants[s->count], names[s->count]);
-  }
-  int code = CLI_OK;
-  if (s->pdl) code = prepare(s, WRITER, writer_enqueue, s->d, 0);
-  if (code == CLI_OK) code = prepare(s, GEMM_EX, gemm_enqueue_ex, s->gemm, s->pdl);
-  if (code == CLI_OK && s->gemm->best >= 0) {
-    code = prepare(s, GEMM_LT, gemm_enqueue_lt, s->gemm, s->pdl);
-  }
-  if (code == CLI_OK) code = prepare(s, UNFUSED, gemm_enqueue_unfused, s->gemm, s->pdl);
-  if (code == CLI_OK) code = prepare_rows(s);
-  return code == CLI_OK ? prepare_torch(s) : code;
-}
-
-static void session_end(session *s) {
-  if (s->b->torch) s->b->torch->finish(s->b->torch->user);
-  for (int i = 0; i < s->count; i++) variant_destroy(&s->variants[i], s->d->g);
-  for (int i = FIRST_ROW; i < s->count; i++) row_calls_destroy(&s->row_calls[i - FIRST_ROW]);
-  mem_free(s->variants);
-  mem_free(s->row_calls);
-  mem_free(s->row);
-  mem_free(s->accuracy);
-}
+#include "session.h"
 
 /* ---- results ---- */
 
@@ -156,17 +21,18 @@ static int check_one(session *s, int which) {
 }
 
 static int check_all(session *s) {
-  int code = check_one(s, UNFUSED);
+  int standard = s->d->spec.op == OP_DOWN ? GEMM_EX : UNFUSED;
+  int code = check_one(s, standard);
   if (code != CLI_OK) return code;
-  const accuracy *unfused = &s->accuracy[UNFUSED];
+  const accuracy *unfused = &s->accuracy[standard];
   s->reference_share = unfused->share_over_1pct;
   if (unfused->not_finite || !(unfused->rel_l2 < 0x1p-6)) {
     return cli_error(CLI_MISMATCH, "cuBLAS and the activation kernel are wrong themselves: "
                      "relative L2 %.2e, %lld elements not finite: nothing is measured",
                      unfused->rel_l2, (long long)unfused->not_finite);
   }
-  for (int i = FIRST_ROW; i < s->count; i++) {
-    if (!is_there(s, i)) continue;
+  for (int i = INVARIANT; i < s->count; i++) {
+    if (!session_has(s, i)) continue;
     code = check_one(s, i);
     if (code != CLI_OK) return code;
     s->variants[i].failed = !accuracy_passes(&s->accuracy[i]);
@@ -250,29 +116,48 @@ static void fill_identity(const session *s, const char *mode, result *r) {
   result_text(r->dtype, sizeof r->dtype, tglu_dtype_name(p->dtype));
   result_text(r->activation, sizeof r->activation, tglu_activation_name(p->activation));
   result_text(r->layout, sizeof r->layout, tglu_layout_name(p->layout));
+  result_text(r->op, sizeof r->op, op_name(p->op));
   result_text(r->mode, sizeof r->mode, mode);
   r->pdl = s->pdl;
   r->seed = (int64_t)b->args.seed;
 }
 
+/* The fastest of cuBLAS's ways. */
+static int bare_variant(const session *s) {
+  int best = GEMM_EX;
+  for (int i = GEMM_LT; i <= GEMM_MIXED; i++) {
+    double us = figures_of(s, i).median, least = figures_of(s, best).median;
+    if (isfinite(us) && !(least <= us)) best = i;
+  }
+  return best;
+}
+
 static void fill_baselines(const session *s, result *r) {
-  double ex = figures_of(s, GEMM_EX).median, lt = figures_of(s, GEMM_LT).median;
-  int lt_is_bare = isfinite(lt) && !(ex <= lt);
-  r->bare_us = lt_is_bare ? lt : ex;
-  result_text(r->bare, sizeof r->bare,
-              !isfinite(r->bare_us) ? "" : lt_is_bare ? "cublasLt" : "cublasGemmEx");
+  static const char *const names[] = {[GEMM_EX] = "cublasGemmEx", [GEMM_LT] = "cublasLt",
+                                      [GEMM_MIXED] = "mixed"};
+  int bare = bare_variant(s);
+  r->bare_us = figures_of(s, bare).median;
+  result_text(r->bare, sizeof r->bare, isfinite(r->bare_us) ? names[bare] : "");
   r->unfused_us = figures_of(s, UNFUSED).median;
   r->eager_us = figures_of(s, EAGER).median;
+  r->read_us = figures_of(s, READ).median;
+  r->read_tbs = 1e-6 * (double)data_weight_bytes(&s->d->spec) / r->read_us;
+  if (session_has(s, READ)) result_text(r->read_kernel, sizeof r->read_kernel, s->reader.name);
+}
+
+static void fill_rows(const session *s, int which, result *r) {
+  result_text(r->row, sizeof r->row, session_row_name(s, which));
+  result_text(r->row_hash, sizeof r->row_hash, session_row_hash(s, which));
+  result_text(r->down_row, sizeof r->down_row, session_down_name(s, which));
+  result_text(r->down_row_hash, sizeof r->down_row_hash, session_down_hash(s, which));
 }
 
 static void fill_row(const session *s, int which, result *r) {
-  const kernel_row *row = &s->b->rows.items[s->row[which - FIRST_ROW]];
   const accuracy *a = &s->accuracy[which];
+  const spec *p = &s->d->spec;
   figures f = figures_of(s, which);
-  double m = (double)r->m, n = (double)r->n, k = (double)r->k;
-  result_text(r->row, sizeof r->row, row->name);
-  result_text(r->row_hash, sizeof r->row_hash, row->hash);
-  r->chosen = s->row[which - FIRST_ROW] == s->chosen;
+  fill_rows(s, which, r);
+  r->chosen = which == FIRST_ROW;
   r->rel_l2 = a->rel_l2;
   r->share_over_1pct = a->share_over_1pct;
   r->share_over_1pct_large = a->share_over_1pct_large;
@@ -285,25 +170,55 @@ static void fill_row(const session *s, int which, result *r) {
   r->ratio_bare = f.median / r->bare_us;
   r->ratio_unfused = f.median / r->unfused_us;
   r->ratio_eager = f.median / r->eager_us;
-  r->tflops = 4e-6 * m * n * k / f.median;
+  r->share_of_read = r->read_us / f.median;
+  r->weight_tbs = 1e-6 * (double)data_weight_bytes(p) / f.median;
+  r->tflops = 1e-6 * data_flops(p) / f.median;
   r->share_of_989 = r->tflops / 989;
-  r->tbs = 2e-6 * (m * k + 2 * n * k + m * n) / f.median;
+  r->tbs = 1e-6 * data_bytes(p) / f.median;
+}
+
+static void fill_invariant(const session *s, result *r) {
+  result_text(r->invariant_row, sizeof r->invariant_row, session_row_name(s, INVARIANT));
+  result_text(r->invariant_row_hash, sizeof r->invariant_row_hash,
+              session_row_hash(s, INVARIANT));
+  result_text(r->invariant_down_row, sizeof r->invariant_down_row,
+              session_down_name(s, INVARIANT));
+  result_text(r->invariant_down_row_hash, sizeof r->invariant_down_row_hash,
+              session_down_hash(s, INVARIANT));
+  r->invariant_us = figures_of(s, INVARIANT).median;
+  r->invariant_cost = r->invariant_us / r->us;
+}
+
+/* To each of the files that take it. */
+static int add_line(session *s, result *r) {
+  const cuda_args *a = &s->b->args;
+  int sustained = strcmp(r->mode, "sustained") == 0, code = CLI_OK;
+  result_push(&s->b->results, r);
+  if (a->out) {
+    code = result_append(a->out, s->d->spec.op == OP_MLP ? RESULT_MLP : RESULT_GLU, r);
+  }
+  if (code == CLI_OK && a->read_out && sustained) {
+    code = result_append(a->read_out, RESULT_READ, r);
+  }
+  if (code == CLI_OK && session_has(s, INVARIANT) && r->chosen && sustained) {
+    code = result_append(a->invariant_out, RESULT_INVARIANT, r);
+  }
+  return code;
 }
 
 static int add_lines(session *s, const char *mode, const char *take) {
-  bench *b = s->b;
   result base;
   fill_identity(s, mode, &base);
   fill_baselines(s, &base);
-  for (int i = FIRST_ROW; i < s->count; i++) {
-    if (!is_there(s, i) || (!take[i] && !s->variants[i].failed)) continue;
+  int code = CLI_OK;
+  for (int i = FIRST_ROW; i < s->count && code == CLI_OK; i++) {
+    if (!session_has(s, i) || (!take[i] && !s->variants[i].failed)) continue;
     result r = base;
     fill_row(s, i, &r);
-    result_push(&b->results, &r);
-    int code = b->args.out ? result_append(b->args.out, &r) : CLI_OK;
-    if (code != CLI_OK) return code;
+    if (r.chosen && session_has(s, INVARIANT)) fill_invariant(s, &r);
+    code = add_line(s, &r);
   }
-  return CLI_OK;
+  return code;
 }
 
 static void say_mode(const session *s, const char *mode) {
@@ -329,11 +244,11 @@ static void say_mode(const session *s, const char *mode) {
 static int sustained(session *s) {
   bench *b = s->b;
   char *take = mem_zeroed((size_t)s->count, 1);
-  for (int i = 0; i < s->count; i++) take[i] = is_there(s, i) && !s->variants[i].failed;
+  for (int i = 0; i < s->count; i++) take[i] = session_has(s, i) && !s->variants[i].failed;
   int code = rounds(s, take, b->args.rounds, variant_measure);
   if (code == CLI_OK) code = add_lines(s, "sustained", take);
   if (code == CLI_OK) say_mode(s, "sustained");
-  if (code == CLI_OK && is_there(s, LINEAR) && b->control_count < MOST_CONTROLS) {
+  if (code == CLI_OK && session_has(s, LINEAR) && b->control_count < MOST_CONTROLS) {
     result r;
     fill_baselines(s, &r);
     control *c = &b->controls[b->control_count++];
@@ -349,8 +264,7 @@ static int sustained(session *s) {
 static int burst(session *s) {
   char *take = mem_zeroed((size_t)s->count, 1);
   for (int i = 0; i < s->count; i++) {
-    int chosen = i >= FIRST_ROW && s->row[i - FIRST_ROW] == s->chosen;
-    take[i] = (i <= GEMM_LT || chosen) && is_there(s, i) && !s->variants[i].failed;
+    take[i] = (i <= GEMM_MIXED || i == FIRST_ROW) && session_has(s, i) && !s->variants[i].failed;
   }
   int code = rounds(s, take, s->b->args.burst_repeats, variant_burst);
   if (code == CLI_OK) code = add_lines(s, "burst", take);
@@ -359,13 +273,38 @@ static int burst(session *s) {
   return code;
 }
 
-static int run_session(bench *b, data *d, gemm *m, int pdl, int chosen, int is_control) {
-  session s = {.b = b, .d = d, .gemm = m, .pdl = pdl, .chosen = chosen,
-               .control = is_control && pdl == 0};
-  s.calls = variant_calls(d->spec.tokens, d->spec.intermediate, d->spec.hidden, d->sets);
-  int code = prepare_all(&s);
+/* Energy of cuBLAS's fastest way and of the planner's choice. */
+static int energy(session *s) {
+  int which[] = {bare_variant(s), FIRST_ROW}, code = CLI_OK;
+  for (int i = 0; i < 2 && code == CLI_OK; i++) {
+    variant *v = &s->variants[which[i]];
+    energy_sample e;
+    if (!session_has(s, which[i]) || v->failed) continue;
+    code = energy_measure(v, &s->b->gpu, &s->b->nvml, &s->b->args.timing,
+                          s->b->args.energy_ms, &e);
+    if (code != CLI_OK) break;
+    result r;
+    fill_identity(s, "energy", &r);
+    fill_rows(s, FIRST_ROW, &r);
+    result_text(r.variant, sizeof r.variant, i == 0 ? v->name : "chosen");
+    r.us = e.us;
+    r.watts = e.watts;
+    r.millijoules = 1e-3 * e.watts * e.us;
+    r.seconds = e.seconds;
+    r.sm_clock_mhz = e.mhz;
+    code = result_append(s->b->args.energy_out, RESULT_ENERGY, &r);
+  }
+  return code;
+}
+
+static int run_session(bench *b, data *d, gemm_chain *m, int pdl, int is_control) {
+  session s = {.b = b, .d = d, .gemm = m, .pdl = pdl,
+               .control = is_control && pdl == 0 && d->spec.op == OP_GLU};
+  s.calls = variant_calls(d);
+  int code = session_prepare(&s);
   if (code == CLI_OK) code = check_all(&s);
   if (code == CLI_OK) code = sustained(&s);
+  if (code == CLI_OK && b->args.energy_out) code = energy(&s);
   if (code == CLI_OK && b->args.burst) code = burst(&s);
   session_end(&s);
   return code;
@@ -373,19 +312,13 @@ static int run_session(bench *b, data *d, gemm *m, int pdl, int chosen, int is_c
 
 int bench_shape(bench *b, const spec *s, int is_control) {
   data d;
-  gemm m = {0};
-  int chosen = -1;
+  gemm_chain m = {0};
   int code = data_create(&d, &b->gpu, s, b->args.seed);
-  if (code == CLI_OK) code = rows_chosen(&b->rows, &d, &chosen);
-  if (code == CLI_OK) code = gemm_create(&m, &b->cublas, &d);
-  if (code == CLI_OK) {
-    int calls = variant_calls(s->tokens, s->intermediate, s->hidden, d.sets);
-    code = gemm_choose(&m, calls, &b->args.timing);
-  }
+  if (code == CLI_OK) code = chain_create(&m, &b->cublas, &d, &b->args.timing);
   for (int pdl = 0; pdl < 2 && code == CLI_OK; pdl++) {
-    if (b->args.with_pdl[pdl]) code = run_session(b, &d, &m, pdl, chosen, is_control);
+    if (b->args.with_pdl[pdl]) code = run_session(b, &d, &m, pdl, is_control);
   }
-  if (m.b) gemm_destroy(&m);
+  chain_destroy(&m);
   data_destroy(&d);
   return code;
 }

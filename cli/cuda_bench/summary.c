@@ -12,18 +12,29 @@ static int same_point(const result *a, const result *b) {
   return a->m == b->m && a->n == b->n && a->k == b->k && a->pdl == b->pdl &&
          strcmp(a->model, b->model) == 0 && strcmp(a->dtype, b->dtype) == 0 &&
          strcmp(a->activation, b->activation) == 0 && strcmp(a->layout, b->layout) == 0 &&
-         strcmp(a->mode, b->mode) == 0;
+         strcmp(a->mode, b->mode) == 0 && strcmp(a->op, b->op) == 0;
 }
 
-/* Median of the real at this offset over the lines of one point and row; the finite ones.
+/* The rows of a line, as point.chosen has them. */
+static void join_rows(const result *r, char joined[200]) {
+  snprintf(joined, 200, "%s%s%s", r->row, r->down_row[0] ? "+" : "", r->down_row);
+}
+
+static int is_of_rows(const result *r, const char *rows) {
+  char joined[200];
+  join_rows(r, joined);
+  return strcmp(joined, rows) == 0;
+}
+
+/* Median of the real at this offset over the lines of one point and rows; the finite ones.
  * NaN if there is none. */
-static double median_of(const result_list *lines, const result *of, const char *row,
+static double median_of(const result_list *lines, const result *of, const char *rows,
                         size_t offset, int *count) {
   double *values = mem_zeroed(lines->count, sizeof *values);
   size_t found = 0;
   for (size_t i = 0; i < lines->count; i++) {
     const result *r = &lines->items[i];
-    if (!same_point(r, of) || strcmp(r->row, row) != 0) continue;
+    if (!same_point(r, of) || !is_of_rows(r, rows)) continue;
     memcpy(&values[found], (const char *)r + offset, sizeof *values);
     if (isfinite(values[found])) found++;
   }
@@ -33,19 +44,21 @@ static double median_of(const result_list *lines, const result *of, const char *
   return median;
 }
 
-#define MEDIAN(lines, of, row, field) \
-  median_of(lines, of, row, offsetof(result, field), NULL)
+#define MEDIAN(lines, of, rows, field) \
+  median_of(lines, of, rows, offsetof(result, field), NULL)
 
 static point point_of(const result_list *lines, const result *first) {
   point p = {.first = first, .chosen_ratio = NAN, .best_ratio = NAN};
   for (size_t i = 0; i < lines->count; i++) {
     const result *r = &lines->items[i];
     if (!same_point(r, first)) continue;
-    if (r->chosen) memcpy(p.chosen, r->row, sizeof p.chosen);
-    double ratio = MEDIAN(lines, first, r->row, ratio_bare);
+    char rows[200];
+    join_rows(r, rows);
+    if (r->chosen) memcpy(p.chosen, rows, sizeof p.chosen);
+    double ratio = MEDIAN(lines, first, rows, ratio_bare);
     if (isfinite(ratio) && !(p.best_ratio <= ratio)) {
       p.best_ratio = ratio;
-      memcpy(p.best, r->row, sizeof p.best);
+      memcpy(p.best, rows, sizeof p.best);
     }
   }
   p.bare_us = MEDIAN(lines, first, p.chosen, bare_us);
@@ -55,6 +68,7 @@ static point point_of(const result_list *lines, const result *first) {
   p.chosen_ratio = MEDIAN(lines, first, p.chosen, ratio_bare);
   p.ratio_unfused = MEDIAN(lines, first, p.chosen, ratio_unfused);
   p.ratio_eager = MEDIAN(lines, first, p.chosen, ratio_eager);
+  p.share_of_read = MEDIAN(lines, first, p.chosen, share_of_read);
   p.regret = p.chosen_ratio / p.best_ratio - 1;
   return p;
 }
@@ -83,18 +97,18 @@ double point_regret_ratio(const point *p) { return 1 + p->regret; }
 double point_ratio_unfused(const point *p) { return p->ratio_unfused; }
 double point_ratio_eager(const point *p) { return p->ratio_eager; }
 
-static int in_group(const point *p, const char *mode, int64_t pdl, int64_t least,
-                    int64_t most) {
-  return strcmp(p->first->mode, mode) == 0 && p->first->pdl == pdl && p->first->m >= least &&
-         p->first->m <= most;
+static int in_group(const point *p, op_kind op, const char *mode, int64_t pdl,
+                    int64_t least, int64_t most) {
+  return strcmp(p->first->op, op_name(op)) == 0 && strcmp(p->first->mode, mode) == 0 &&
+         p->first->pdl == pdl && p->first->m >= least && p->first->m <= most;
 }
 
-double summary_geomean(const point_list *points, const char *mode, int64_t pdl, int64_t least,
-                       int64_t most, point_figure figure, int *count) {
+double summary_geomean(const point_list *points, op_kind op, const char *mode, int64_t pdl,
+                       int64_t least, int64_t most, point_figure figure, int *count) {
   double logs = 0;
   *count = 0;
   for (size_t i = 0; i < points->count; i++) {
-    if (!in_group(&points->items[i], mode, pdl, least, most)) continue;
+    if (!in_group(&points->items[i], op, mode, pdl, least, most)) continue;
     logs += log(figure(&points->items[i]));
     ++*count;
   }
@@ -112,40 +126,53 @@ static void real_cell(table *t, const char *format, double value) {
   table_cell(t, "%s", isfinite(value) ? text : "-");
 }
 
-static void print_points(const point_list *points, const char *mode, int64_t pdl, FILE *to) {
+static void brief_rows(table *t, const char *rows) {
+  char text[200];
+  snprintf(text, sizeof text, "%s", pick_short_name(rows));
+  char *second = strchr(text, '+');
+  if (second) *second++ = 0;
+  table_cell(t, "%s%s%s", text, second ? " + " : "", second ? pick_short_name(second) : "");
+}
+
+static void print_points(const point_list *points, op_kind op, const char *mode, int64_t pdl,
+                         FILE *to) {
   static const char *const heads[] = {"<model", "m", "<type", "bare us", "<chosen", "us", "R",
                                       "<best", "R best", "regret %", "/unfused", "/eager",
-                                      "TFLOP/s", "MHz", "runs", NULL};
+                                      "of read", "TFLOP/s", "MHz", "runs", NULL};
   table *t = table_new(heads);
   size_t lines = 0;
   for (size_t i = 0; i < points->count; i++) {
     const point *p = &points->items[i];
-    if (!in_group(p, mode, pdl, 0, INT64_MAX)) continue;
+    if (!in_group(p, op, mode, pdl, 0, INT64_MAX)) continue;
     lines++;
     table_cell(t, "%s", p->first->model);
     table_cell(t, "%lld", (long long)p->first->m);
     table_cell(t, "%s", p->first->dtype);
     real_cell(t, "%.1f", p->bare_us);
-    table_cell(t, "%s", pick_short_name(p->chosen));
+    brief_rows(t, p->chosen);
     real_cell(t, "%.1f", p->chosen_us);
     real_cell(t, "%.3f", p->chosen_ratio);
-    table_cell(t, "%s", pick_short_name(p->best));
+    brief_rows(t, p->best);
     real_cell(t, "%.3f", p->best_ratio);
     real_cell(t, "%.1f", 100 * p->regret);
     real_cell(t, "%.3f", p->ratio_unfused);
     real_cell(t, "%.3f", p->ratio_eager);
+    real_cell(t, "%.3f", p->share_of_read);
     real_cell(t, "%.0f", p->tflops);
     real_cell(t, "%.0f", p->mhz);
     table_cell(t, "%d", p->runs);
   }
   if (lines) {
-    fprintf(to, "\n%s, pdl %lld (R: time over the bare GEMM's)\n", mode, (long long)pdl);
+    fprintf(to, "\n%s%s%s, pdl %lld (R: time over %s)\n", op == OP_GLU ? "" : op_name(op),
+            op == OP_GLU ? "" : ", ", mode, (long long)pdl,
+            op == OP_MLP ? "the two bare GEMMs'" : "the bare GEMM's");
     table_print(t, to);
   }
   table_free(t);
 }
 
-static void print_geomeans(const point_list *points, const char *mode, int64_t pdl, FILE *to) {
+static void print_geomeans(const point_list *points, op_kind op, const char *mode, int64_t pdl,
+                           FILE *to) {
   static const struct {
     const char *name;
     int64_t least, most;
@@ -158,20 +185,20 @@ static void print_geomeans(const point_list *points, const char *mode, int64_t p
   for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
     int count = 0;
     int64_t least = groups[i].least, most = groups[i].most;
-    double r = summary_geomean(points, mode, pdl, least, most, point_chosen_ratio, &count);
+    double r = summary_geomean(points, op, mode, pdl, least, most, point_chosen_ratio, &count);
     if (!count) continue;
     lines++;
     table_cell(t, "%s", groups[i].name);
     table_cell(t, "%d", count);
     real_cell(t, "%.3f", r);
     real_cell(t, "%.3f",
-              summary_geomean(points, mode, pdl, least, most, point_best_ratio, &count));
-    real_cell(t, "%.2f", 100 * (summary_geomean(points, mode, pdl, least, most,
+              summary_geomean(points, op, mode, pdl, least, most, point_best_ratio, &count));
+    real_cell(t, "%.2f", 100 * (summary_geomean(points, op, mode, pdl, least, most,
                                                 point_regret_ratio, &count) - 1));
     real_cell(t, "%.3f",
-              summary_geomean(points, mode, pdl, least, most, point_ratio_unfused, &count));
+              summary_geomean(points, op, mode, pdl, least, most, point_ratio_unfused, &count));
     real_cell(t, "%.3f",
-              summary_geomean(points, mode, pdl, least, most, point_ratio_eager, &count));
+              summary_geomean(points, op, mode, pdl, least, most, point_ratio_eager, &count));
   }
   if (lines) table_print(t, to);
   table_free(t);
@@ -206,11 +233,12 @@ void summary_print(const result_list *lines, FILE *to) {
   }
   static const char *const modes[] = {"sustained", "burst"};
   point_list points = summary_points(lines);
-  for (int mode = 0; mode < 2; mode++) {
-    for (int64_t pdl = 0; pdl < 2; pdl++) {
-      print_points(&points, modes[mode], pdl, to);
-      print_geomeans(&points, modes[mode], pdl, to);
-    }
+  for (int i = 0; i < 3 * 2 * 2; i++) {
+    op_kind op = (op_kind)(i / 4);
+    const char *mode = modes[i / 2 % 2];
+    int64_t pdl = i % 2;
+    print_points(&points, op, mode, pdl, to);
+    print_geomeans(&points, op, mode, pdl, to);
   }
   print_accuracy(lines, to);
   summary_free(&points);

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* A shape as the driver sees it.  Device addresses; x[i] is [m, k], w[i] is [2n, k] (gate
- * rows first).  Valid until finish. */
+ * rows first), down is NULL for a GLU, else down[i] is [k, n].  Valid until finish. */
 typedef struct bench_torch_shape {
   int64_t m, n, k;
   int32_t dtype;         /* as tglu_dtype                                            */
@@ -15,7 +15,7 @@ typedef struct bench_torch_shape {
   int32_t control;       /* 1: prepare linear too                                    */
   int32_t reserved;
   void *stream;          /* replays go here                                          */
-  const uint64_t *x, *w;
+  const uint64_t *x, *w, *down;
   int32_t (*write_x)(const void *bench, int32_t set, void *stream);
   const void *bench;
 } bench_torch_shape;

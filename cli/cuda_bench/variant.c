@@ -11,9 +11,13 @@
 
 enum { CAPTURE_THREAD_LOCAL = 1, MOST_REPLAYS = 100000 };
 
+void variant_name(variant *v, const char *name) {
+  snprintf(v->name, sizeof v->name, "%s", name);
+}
+
 void variant_init(variant *v, const char *name) {
   memset(v, 0, sizeof *v);
-  snprintf(v->name, sizeof v->name, "%s", name);
+  variant_name(v, name);
   v->us = mem_zeroed(MOST_ROUNDS, sizeof *v->us);
   v->mhz = mem_zeroed(MOST_ROUNDS, sizeof *v->mhz);
 }
@@ -27,14 +31,12 @@ void variant_destroy(variant *v, const gpu *g) {
 
 void variant_reset(variant *v) { v->samples = 0; }
 
-int variant_calls(int64_t m, int64_t n, int64_t k, int sets) {
-  double mk = (double)m * (double)k, nk = (double)n * (double)k, mn = (double)m * (double)n;
-  double compute_us = 4 * mk * (double)n / 700e6, memory_us = 2 * (mk + 2 * nk + mn) / 4e6;
-  double us = 2 + fmax(compute_us, memory_us);
+int variant_calls(const data *d) {
+  double us = 2 + fmax(data_flops(&d->spec) / 700e6, data_bytes(&d->spec) / 4e6);
   double want = fmin(3000 / us, 128);
   if (want < 8) want = fmax(2, fmin(8, 20000 / us));
-  int whole = (int)ceil(want / sets);
-  return sets * (whole > 1 ? whole : 1);
+  int whole = (int)ceil(want / d->sets);
+  return d->sets * (whole > 1 ? whole : 1);
 }
 
 static int enqueue_all(variant *v, const data *d, int calls, int write_x) {
@@ -94,6 +96,15 @@ static int timed(variant *v, const gpu *g, int count) {
   return gpu_record(g, g->end);
 }
 
+int variant_settle(variant *v, const gpu *g, double ms) {
+  return replays(v, g, replays_for(v, ms)) ? CLI_RUNTIME : CLI_OK;
+}
+
+int variant_enqueue(variant *v, const gpu *g, double ms, int *count) {
+  *count = replays_for(v, ms);
+  return timed(v, g, *count) ? CLI_RUNTIME : CLI_OK;
+}
+
 int variant_estimate(variant *v, const gpu *g) {
   if (replays(v, g, 1) || gpu_wait(g, v->name)) return CLI_RUNTIME;
   if (timed(v, g, 1) || gpu_wait(g, v->name)) return CLI_RUNTIME;
@@ -125,8 +136,10 @@ static int finish_sample(variant *v, const gpu *g, const nvml *n, double middle,
 
 int variant_measure(variant *v, const gpu *g, const nvml *n, const timing *t) {
   double begin = clock_now();
-  int count = replays_for(v, t->sample_ms);
-  if (replays(v, g, replays_for(v, t->settle_ms)) || timed(v, g, count)) return CLI_RUNTIME;
+  int count = 0;
+  if (variant_settle(v, g, t->settle_ms) || variant_enqueue(v, g, t->sample_ms, &count)) {
+    return CLI_RUNTIME;
+  }
   return finish_sample(v, g, n, begin + 1e-3 * (t->settle_ms + t->sample_ms / 2), count);
 }
 
@@ -134,7 +147,7 @@ int variant_burst(variant *v, const gpu *g, const nvml *n, const timing *t) {
   if (gpu_wait(g, v->name)) return CLI_RUNTIME;
   sleep_until(clock_now() + 1e-3 * t->idle_ms);
   double begin = clock_now();
-  int count = replays_for(v, t->burst_ms);
-  if (timed(v, g, count)) return CLI_RUNTIME;
+  int count = 0;
+  if (variant_enqueue(v, g, t->burst_ms, &count)) return CLI_RUNTIME;
   return finish_sample(v, g, n, begin + 0.5e-3 * t->burst_ms, count);
 }

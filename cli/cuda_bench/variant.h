@@ -12,7 +12,7 @@ enum { MOST_ROUNDS = 1000 };
 
 typedef struct variant variant;
 struct variant {
-  char name[96];
+  char name[200];
   /* Enqueues the call on one set; an exit code.  Not used where the hook replays. */
   int (*enqueue)(void *user, int set, gpu_stream stream);
   void *user;
@@ -33,11 +33,12 @@ typedef struct timing {
 } timing;
 
 void variant_init(variant *v, const char *name);
+void variant_name(variant *v, const char *name);
 void variant_destroy(variant *v, const gpu *g);
 
 /* Calls of one replay: every set equally often, at least 8 calls and about 3 ms, fewer of
  * very long ones. */
-int variant_calls(int64_t m, int64_t n, int64_t k, int sets);
+int variant_calls(const data *d);
 
 /* Runs the first call by itself, then captures `calls` calls, each after a write of X
  * where write_x is 1.  An exit code. */
@@ -46,6 +47,11 @@ int variant_capture(variant *v, const data *d, int calls, int write_x);
 int variant_replay(variant *v, const gpu *g);
 /* Replays once, waits, and notes how long that takes. */
 int variant_estimate(variant *v, const gpu *g);
+
+/* Enqueues replays that take about this long. */
+int variant_settle(variant *v, const gpu *g, double ms);
+/* The same between the events start and end; *count: how many. */
+int variant_enqueue(variant *v, const gpu *g, double ms, int *count);
 
 /* Settles, then samples; adds one sample.  NVML's clock is read in mid-sample. */
 int variant_measure(variant *v, const gpu *g, const nvml *n, const timing *t);

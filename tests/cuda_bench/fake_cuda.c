@@ -6,7 +6,7 @@
 #include "../../cli/cuda_bench/gpu.h"
 #include "fake.h"
 
-enum { LAUNCH_FAILED = 719, INVALID = 1, STACK = 16 };
+enum { LAUNCH_FAILED = 719, INVALID = 1, STACK = 16, MODULE = 32 /* functions */ };
 
 typedef struct fake_graph {
   fake_op *ops;
@@ -233,7 +233,7 @@ CALL(cuMemsetD16_v2, uint64_t to, unsigned short value, size_t count) {
 CALL(cuModuleLoadData, fake_function **module, const void *image) {
   MAY_FAIL("cuModuleLoadData");
   if (memcmp(image, "\177ELF", 4) != 0) return 200;
-  *module = calloc(16, sizeof **module);
+  *module = calloc(MODULE, sizeof **module);
   return *module ? 0 : 2;
 }
 
@@ -244,7 +244,7 @@ CALL(cuModuleUnload, fake_function *module) {
 
 CALL(cuModuleGetFunction, fake_function **function, fake_function *module, const char *name) {
   MAY_FAIL("cuModuleGetFunction");
-  for (int i = 0; i < 16; i++) {
+  for (int i = 0; i < MODULE; i++) {
     if (module[i].name[0]) continue;
     snprintf(module[i].name, sizeof module[i].name, "%s", name);
     *function = &module[i];
@@ -413,4 +413,13 @@ CALL(nvmlDeviceGetClockInfo, void *device, unsigned kind, unsigned *mhz) {
   (void)device;
   *mhz = 1395;
   return kind == 1 ? 0 : 2;
+}
+
+/* 7 mJ more each time that it is asked. */
+CALL(nvmlDeviceGetTotalEnergyConsumption, void *device, unsigned long long *millijoules) {
+  static unsigned long long total;
+  (void)device;
+  total += 7;
+  *millijoules = total;
+  return 0;
 }

@@ -5,7 +5,9 @@
 
 #include "../../cli/cuda_bench/kernels/bench_kernels.h"
 #include "../../cli/numbers.h"
+#include "../../kernels/sm90/down_launch.h"
 #include "../../kernels/sm90/launch.h"
+#include "../../kernels/sm90/stream_launch.h"
 #include "fake.h"
 
 static double load(const uint16_t *data, int dtype, int64_t i) {
@@ -127,6 +129,25 @@ static void run_reference(const fake_op *op) {
   }
 }
 
+typedef struct down_parameters {
+  const double *h;
+  const uint16_t *w;
+  int64_t n, columns, row_count, dtype;
+  double *reference;
+} down_parameters;
+
+static void run_reference_down(const fake_op *op) {
+  down_parameters p;
+  memcpy(&p, op->words, sizeof p);
+  for (int64_t i = 0; i < p.row_count * p.columns; i++) {
+    const double *h = p.h + i / p.columns * p.n;
+    const uint16_t *w = p.w + i % p.columns * p.n;
+    double sum = 0;
+    for (int64_t j = 0; j < p.n; j++) sum += h[j] * load(w, (int)p.dtype, j);
+    p.reference[i] = sum;
+  }
+}
+
 typedef struct count_parameters {
   const uint16_t *data;
   int64_t count, dtype;
@@ -156,14 +177,27 @@ static int held(const char *variable, const char *name) {
   return text && *text && strstr(name, text) != NULL;
 }
 
+/* "glu_bf16_sm90_stream_8x16..." -> "stream_8x16...". */
+static const char *schedule_of(const char *name) {
+  const char *isa = strstr(name, "_sm90_");
+  return isa ? isa + 6 : name;
+}
+
+static int dtype_of(const char *name) { return strstr(name, "_bf16_") ? 1 : 2; }
+
+static int is_stream(const char *name) {
+  return strncmp(schedule_of(name), "stream", 6) == 0;
+}
+
+static double factor_of(const fake_op *op) { return held("FAKE_WRONG", op->kernel) ? 1.1 : 1; }
+
 static void run_row(const fake_op *op) {
   static const int32_t none[8];
   tglu_glu_general_launch p;
   int general = strstr(op->kernel, "_general") != NULL;
   memcpy(&p, op->words, general ? sizeof p : sizeof p.base);
   const tglu_glu_launch *l = &p.base;
-  int dtype = strncmp(op->kernel, "glu_bf16", 8) == 0 ? 1 : 2;
-  double factor = held("FAKE_WRONG", op->kernel) ? 1.1 : 1;
+  int dtype = dtype_of(op->kernel);
   int64_t last = (int64_t)l->m * l->n - held("FAKE_UNWRITTEN", op->kernel);
   for (int64_t i = 0; i < last; i++) {
     int64_t row = i / l->n, column = i % l->n;
@@ -174,17 +208,86 @@ static void run_row(const fake_op *op) {
     const uint16_t *up = row_at(general ? p.up : &l->up, general ? p.up_shift : none,
                                 general ? p.w_classes : 1, column);
     double g = dot(x, gate, l->k, dtype), u = dot(x, up, l->k, dtype);
+    if (l->gate_bias) g += load(l->gate_bias, dtype, column * l->bias_stride);
+    if (l->up_bias) u += load(l->up_bias, dtype, column * l->bias_stride);
     clamp(l->activation, (double)l->limit, (double)l->offset, &g, &u);
     store(l->out_pointer, dtype, row * l->ldo + column,
-          factor * act(l->activation, (double)l->alpha, g) * u);
+          factor_of(op) * act(l->activation, (double)l->alpha, g) * u);
   }
 }
 
-static double row_us(const char *name, const tglu_glu_launch *l) {
+/* What one result of a down row, or of a stream row, gets beside the product. */
+static double rest_of(const void *bias, const void *residual, int dtype, int64_t column,
+                      int64_t at) {
+  return (bias ? load(bias, dtype, column) : 0) + (residual ? load(residual, dtype, at) : 0);
+}
+
+static void run_stream(const fake_op *op) {
+  tglu_stream_launch l;
+  memcpy(&l, op->words, sizeof l);
+  int dtype = dtype_of(op->kernel), down = strncmp(op->kernel, "down_", 5) == 0;
+  int64_t last = (int64_t)l.m * l.n - held("FAKE_UNWRITTEN", op->kernel);
+  for (int64_t i = 0; i < last; i++) {
+    int64_t row = i / l.n, column = i % l.n;
+    const uint16_t *x = (const uint16_t *)l.x + row * l.ldx;
+    double g = dot(x, (const uint16_t *)l.gate + column * l.ldw, l.k, dtype), value = g;
+    if (down) {
+      value += rest_of(l.gate_bias, l.residual, dtype, column, row * l.ldr + column);
+    } else {
+      double u = dot(x, (const uint16_t *)l.up + column * l.ldw, l.k, dtype);
+      g += rest_of(l.gate_bias, NULL, dtype, column * l.bias_stride, 0);
+      u += rest_of(l.up_bias, NULL, dtype, column * l.bias_stride, 0);
+      clamp(l.activation, (double)l.limit, (double)l.offset, &g, &u);
+      value = act(l.activation, (double)l.alpha, g) * u;
+    }
+    store(l.out, dtype, row * l.ldo + column, factor_of(op) * value);
+  }
+}
+
+static void run_down(const fake_op *op) {
+  static const int32_t none[8];
+  tglu_down_launch l;
+  memcpy(&l, op->words, sizeof l);
+  int dtype = dtype_of(op->kernel);
+  int64_t last = (int64_t)l.m * l.n - held("FAKE_UNWRITTEN", op->kernel);
+  for (int64_t i = 0; i < last; i++) {
+    int64_t row = i / l.n, column = i % l.n;
+    double value = dot(row_at(&l.x, none, 1, row), row_at(&l.w, none, 1, column), l.k, dtype);
+    value += rest_of(l.bias, l.residual, dtype, column, row * l.ldr + column);
+    store(l.out_pointer, dtype, row * l.ldo + column, factor_of(op) * value);
+  }
+}
+
+static double row_us(const char *name, double flop) {
   unsigned hash = 0;
   for (const char *c = name; *c; c++) hash = hash * 31 + (unsigned char)*c;
-  double flop = 4.0 * l->m * (double)l->n * l->k;
   return 3 + flop / 700e6 + hash % 100 * 0.01;
+}
+
+/* A kernel row's op; 0, or an error. */
+static int row_op(const char *name, void **parameters, fake_op *op) {
+  size_t bytes;
+  double flop;
+  if (is_stream(name)) {
+    const tglu_stream_launch *l = parameters[0];
+    bytes = sizeof *l;
+    op->run = run_stream;
+    flop = 4.0 * l->m * (double)l->n * l->k;
+  } else if (strncmp(name, "down_", 5) == 0) {
+    const tglu_down_launch *l = parameters[0];
+    bytes = sizeof *l;
+    op->run = run_down;
+    flop = 2.0 * l->m * (double)l->n * l->k;
+  } else {
+    const tglu_glu_launch *l = parameters[0];
+    bytes = strstr(name, "_general") ? sizeof(tglu_glu_general_launch) : sizeof *l;
+    op->run = run_row;
+    flop = 4.0 * l->m * (double)l->n * l->k;
+  }
+  if (bytes > sizeof op->words) return 1;
+  memcpy(op->words, parameters[0], bytes);
+  op->us = row_us(name, flop);
+  return 0;
 }
 
 /* ---- by name ---- */
@@ -194,13 +297,17 @@ static const struct {
   void (*run)(const fake_op *op);
   double us;
   int count;
-  int bytes[5];
+  int bytes[7];
 } kernels[] = {
   {"bench_fill", run_fill, 2, 5, {8, 8, 8, 4, 4}},
   {"bench_write_x", run_write_x, 1.5, 3, {8, 8, 8}},
   {"bench_empty", run_nothing, 1, 1, {BENCH_EMPTY_BYTES}},
   {"bench_activate", run_activate, 2.5, 3, {sizeof(bench_problem), 8, 8}},
   {"bench_reference", run_reference, 5, 5, {sizeof(bench_problem), 8, 8, -4, 8}},
+  {"bench_reference_down", run_reference_down, 5, 7, {8, 8, 8, 8, -4, -4, 8}},
+  {"bench_read4", run_nothing, 4.5, 3, {8, 8, 8}},
+  {"bench_read8", run_nothing, 2.75, 3, {8, 8, 8}},
+  {"bench_read16", run_nothing, 3.5, 3, {8, 8, 8}},
   {"bench_count_bad", run_count_bad, 2, 4, {8, 8, -4, 8}},
 };
 
@@ -208,14 +315,7 @@ int fake_kernel_op(const char *name, void **parameters, fake_op *op) {
   memset(op, 0, sizeof *op);
   memcpy(op->kernel, name, strnlen(name, sizeof op->kernel - 1));
   char *to = (char *)op->words;
-  if (strncmp(name, "glu_", 4) == 0) {
-    int general = strstr(name, "_general") != NULL;
-    size_t bytes = general ? sizeof(tglu_glu_general_launch) : sizeof(tglu_glu_launch);
-    memcpy(to, parameters[0], bytes);
-    op->run = run_row;
-    op->us = row_us(name, parameters[0]);
-    return bytes <= sizeof op->words ? 0 : 1;
-  }
+  if (strstr(name, "_sm90_")) return row_op(name, parameters, op);
   for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
     if (strcmp(kernels[i].name, name) != 0) continue;
     op->run = kernels[i].run;

@@ -100,6 +100,7 @@ static result line_of(const char *model, int64_t m, const char *row, int chosen,
   result_text(r.activation, sizeof r.activation, "silu");
   result_text(r.layout, sizeof r.layout, "separate");
   result_text(r.mode, sizeof r.mode, "sustained");
+  result_text(r.op, sizeof r.op, "glu");
   r.m = m;
   r.n = 4864;
   r.k = 896;
@@ -138,8 +139,8 @@ static void file_round_trip(void **state) {
   result a = line_of("Qwen2.5-0.5B", 1024, ROW_A, 1, 0, 12.5, 12.75);
   result b = line_of("Qwen2.5-0.5B", 1024, ROW_B, 0, 1, NAN, 12.75);
   result_text(b.card, sizeof b.card, "a,\"b\"\nc");
-  assert_int_equal(result_append(path, &a), CLI_OK);
-  assert_int_equal(result_append(path, &b), CLI_OK);
+  assert_int_equal(result_append(path, RESULT_GLU, &a), CLI_OK);
+  assert_int_equal(result_append(path, RESULT_GLU, &b), CLI_OK);
   FILE *file = fopen(path, "r");
   assert_non_null(file);
   assert_non_null(fgets(head, sizeof head, file));
@@ -171,7 +172,7 @@ static void bad_files(void **state) {
   assert_int_equal(result_read(path, 1, &list), CLI_OK);
   assert_int_equal(list.count, 0);
   assert_int_equal(result_read(path, 0, &list), CLI_INPUT);
-  assert_int_equal(result_append("/nonexistent/folder/x.csv", &(result){0}), CLI_INPUT);
+  assert_int_equal(result_append("/nonexistent/folder/x.csv", RESULT_GLU, &(result){0}), CLI_INPUT);
   static const char *const texts[] = {
     "a,b,c\n1,2,3\n",          /* no results file  */
     "%s\n2026\n",               /* too few fields   */
@@ -251,15 +252,17 @@ static void points_and_means(void **state) {
   assert_near(p->best_ratio, 10.5 / 12, 1e-12); /* the median of two runs */
   assert_near(p->regret, 12 / 10.5 - 1, 1e-12);
   int count = 0;
-  double mean = summary_geomean(&points, "sustained", 0, 1, 8192, point_chosen_ratio, &count);
+  double mean =
+    summary_geomean(&points, OP_GLU, "sustained", 0, 1, 8192, point_chosen_ratio, &count);
   assert_int_equal(count, 2);
   assert_near(mean, sqrt(1.0 / 12), 1e-12);
-  mean = summary_geomean(&points, "sustained", 0, 2048, 8192, point_best_ratio, &count);
+  mean = summary_geomean(&points, OP_GLU, "sustained", 0, 2048, 8192, point_best_ratio, &count);
   assert_int_equal(count, 1);
   assert_near(mean, 1.0 / 12, 1e-12);
-  assert_true(isnan(summary_geomean(&points, "sustained", 1, 0, 9, point_best_ratio, &count)));
+  assert_true(isnan(
+    summary_geomean(&points, OP_GLU, "sustained", 1, 0, 9, point_best_ratio, &count)));
   assert_int_equal(count, 0);
-  assert_true(isnan(summary_geomean(&points, "sustained", 0, 1, 8192, point_ratio_eager,
+  assert_true(isnan(summary_geomean(&points, OP_GLU, "sustained", 0, 1, 8192, point_ratio_eager,
                                     &count)));
   summary_free(&points);
   result_free(&list);

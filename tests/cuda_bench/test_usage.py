@@ -19,7 +19,10 @@ class Arguments(Case):
                 (["--settle-ms", "0"], "--settle-ms"), (["--sample-ms", "nan"], "--sample-ms"),
                 (["--sample-ms", "1e9"], "--sample-ms"), (["--top", "0"], "--top"),
                 (["--time-limit", "-1"], "--time-limit"), (["--gpu", "-1"], "--gpu"),
-                (["--resume"], "--out"), (["--op", "mlp"], "--op"), (["--bias"], "--bias"),
+                (["--resume"], "--out"), (["--op", "x"], "--op"),
+                (["--suite", "none"], "few, large"), (["--suite", "few"], "--suite"),
+                (["--within", "-1"], "--within"), (["--energy-ms", "0"], "--energy-ms"),
+                (["--op", "mlp", "--host-time"], "--host-time"), (["--bias"], "--bias"),
                 (["--pad", "8"], "--pad"), (["--dtype", "f32"], "f32"),
                 (["--tokens", "0"], "--tokens"), (["--models", "nobody"], "nobody"),
                 (["word"], "word"), (["--nonsense"], "nonsense")):

@@ -1,6 +1,6 @@
 /* The bench's own kernels: inputs, the small kernel that writes X before a call, a good
- * activation kernel for the unfused way, an independent reference, and checks.  Every
- * one is launched with BENCH_THREADS threads.  Plain CUDA C. */
+ * activation kernel for the unfused way, one that only reads, an independent reference, and
+ * checks.  Every one is launched with BENCH_THREADS threads.  Plain CUDA C. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -182,6 +182,70 @@ extern "C" __global__ void bench_reference(bench_problem p, const uint16_t *x,
     }
   }
 }
+
+/* reference[i * columns + c] = row i of h [row_count, n] times row c of w [columns, n], in
+ * float64: the second half of an MLP. */
+extern "C" __global__ void bench_reference_down(const double *h, const uint16_t *w, int64_t n,
+                                                int64_t columns, int32_t row_count,
+                                                int32_t dtype, double *reference) {
+  int lane = threadIdx.x % 32;
+  int64_t warps = thread_count() / 32;
+  for (int64_t column = thread_index() / 32; column < columns; column += warps) {
+    const uint16_t *weights = w + column * n;
+    for (int first = 0; first < row_count; first += AT_ONCE) {
+      double sums[AT_ONCE] = {};
+      for (int64_t i = lane; i < n; i += 32) {
+        double v = value_of(dtype, weights[i]);
+#pragma unroll
+        for (int r = 0; r < AT_ONCE; r++) {
+          int row = first + r < row_count ? first + r : row_count - 1;
+          sums[r] = fma(h[row * n + i], v, sums[r]);
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < AT_ONCE; r++) {
+        double sum = warp_sum(sums[r]);
+        if (lane == 0 && first + r < row_count) reference[(first + r) * columns + column] = sum;
+      }
+    }
+  }
+}
+
+/* ---- only reading ---- */
+
+/* Reads `count` vectors of 16 bytes, an even share a block, AT_A_TIME of them in flight in
+ * every thread.  Nothing is written but for one value of the XOR of all, which keeps the
+ * loads alive. */
+template <int AT_A_TIME>
+__device__ static void read_all(const uint4 *data, int64_t count, uint32_t *sink) {
+  int64_t begin = count * blockIdx.x / gridDim.x, end = count * (blockIdx.x + 1) / gridDim.x;
+  uint32_t seen = 0;
+  for (int64_t at = begin + threadIdx.x; at < end; at += AT_A_TIME * BENCH_THREADS) {
+    uint4 v[AT_A_TIME];
+#pragma unroll
+    for (int i = 0; i < AT_A_TIME; i++) {
+      int64_t from = at + i * BENCH_THREADS;
+      v[i] = from < end ? __ldcs(data + from) : make_uint4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int i = 0; i < AT_A_TIME; i++) seen ^= v[i].x ^ v[i].y ^ v[i].z ^ v[i].w;
+  }
+  if (seen == 0x9e3779b9u) *sink = seen;
+}
+
+extern "C" __global__ void bench_read4(const uint4 *data, int64_t count, uint32_t *sink) {
+  read_all<4>(data, count, sink);
+}
+
+extern "C" __global__ void bench_read8(const uint4 *data, int64_t count, uint32_t *sink) {
+  read_all<8>(data, count, sink);
+}
+
+extern "C" __global__ void bench_read16(const uint4 *data, int64_t count, uint32_t *sink) {
+  read_all<16>(data, count, sink);
+}
+
+/* ---- checks ---- */
 
 /* *total += number of elements that are no finite numbers. */
 extern "C" __global__ void bench_count_bad(const uint16_t *data, int64_t count, int32_t dtype,
