@@ -143,17 +143,25 @@ TGLU_DEVICE void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* ---- cp.async: 16 bytes of memory -> shared memory, by each thread for itself ---- */
-/* Copies the first `bytes` (0..16) and fills up with zeros; with 0 nothing is read.  Both
- * addresses on 16 bytes.  Not kept in L1. */
-TGLU_DEVICE void async_copy(uint32_t destination, const void *source, uint32_t bytes) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination),
-               "l"(source), "r"(bytes)
+/* cp.async.bulk: `bytes` (a multiple of 16; addresses on 16) of memory -> this CTA's shared
+ * memory; completes `barrier`. */
+TGLU_DEVICE void bulk_load(uint32_t destination, const void *source, uint32_t bytes,
+                           uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+               " [%0], [%1], %2, [%3];" ::"r"(destination),
+               "l"(source), "r"(bytes), "r"(barrier)
                : "memory");
 }
-/* The same, kept in L1: for what other warps of this SM read, too. */
-TGLU_DEVICE void async_copy_shared_use(uint32_t destination, const void *source, uint32_t bytes) {
-  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination),
+
+/* ---- cp.async: 16 bytes of memory -> shared memory, by each thread for itself; both addresses
+ * on 16 bytes; not kept in L1 ---- */
+TGLU_DEVICE void async_copy(uint32_t destination, const void *source) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(destination), "l"(source)
+               : "memory");
+}
+/* Copies the first `bytes` (0..16) and fills up with zeros; with 0 nothing is read. */
+TGLU_DEVICE void async_copy_part(uint32_t destination, const void *source, uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination),
                "l"(source), "r"(bytes)
                : "memory");
 }

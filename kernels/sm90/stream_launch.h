@@ -2,10 +2,10 @@
  * compiled for both sides.
  *
  * A launch: grid (splits, ceil(m / tile_m), 1), block tglu_stream_threads(...) threads, no
- * cluster, dynamic shared memory tglu_stream_smem_bytes(...).  CTA x computes the outputs
- * [n x / splits, n (x + 1) / splits) of its tokens, all of K by itself, so any splits >= 1
- * gives the whole result, bit for bit the same; 1 <= splits <= n is sensible, and best is
- * tglu_stream_ctas_per_sm(...) times the number of SMs.  No tensor maps, no workspace. */
+ * cluster, dynamic shared memory tglu_stream_smem_bytes(...).  Each CTA computes n /
+ * splits outputs (or one more) of its tokens, all of K by itself, so any splits >= 1 gives the
+ * whole result, bit for bit the same; 1 <= splits <= n is sensible, best is as many as can be
+ * resident at once.  No tensor maps, no workspace. */
 #ifndef TGLU_SM90_STREAM_LAUNCH_H
 #define TGLU_SM90_STREAM_LAUNCH_H
 
@@ -35,23 +35,36 @@ typedef struct tglu_stream_launch {
   float alpha, limit, offset;
 } tglu_stream_launch;
 
-/* Warps of a CTA: 8, two CTAs on an SM; `stream_wide`: 16, one. */
+/* Warps of a CTA: 8; `stream_wide`: 16. */
 TGLU_HOST_DEVICE int32_t tglu_stream_threads(int32_t wide) { return wide ? 512 : 256; }
-TGLU_HOST_DEVICE int32_t tglu_stream_ctas_per_sm(int32_t wide) { return wide ? 1 : 2; }
 
 /* m16 weight tiles of a pass: op glu packs 8 gate and 8 up rows in one. */
 TGLU_HOST_DEVICE int32_t tglu_stream_blocks(int32_t tile_n, int32_t glu) {
   return glu ? tile_n / 8 : tile_n / 16;
 }
 
-/* Dynamic shared memory:
- *   offset 0   rings: stages x threads x (64 bytes a weight tile + 32 bytes per 8 tokens)
- *   ring end   partial sums: warps x [tile_m x 16 blocks] floats                         */
-TGLU_HOST_DEVICE int32_t tglu_stream_smem_bytes(int32_t tile_m, int32_t tile_n, int32_t stages,
-                                                int32_t glu, int32_t wide) {
+/* Bytes from one token of X to the next in shared memory: K in whole blocks, and 64 more so
+ * that two tokens' 64 bytes lie in different banks. */
+TGLU_HOST_DEVICE int32_t tglu_stream_token_bytes(int32_t k) {
+  return (k + TGLU_TILE_K - 1) / TGLU_TILE_K * (2 * TGLU_TILE_K) + 64;
+}
+
+/* Bytes of the rings and the partial sums:
+ *   offset 0   rings: stages x threads x 64 bytes a weight tile
+ *   ring end   partial sums: warps x [tile_m x 16 blocks] floats
+ *   sums end   one mbarrier in 16 bytes                                                  */
+TGLU_HOST_DEVICE int32_t tglu_stream_fixed_bytes(int32_t tile_m, int32_t tile_n, int32_t stages,
+                                                 int32_t glu, int32_t wide) {
   int32_t blocks = tglu_stream_blocks(tile_n, glu), threads = tglu_stream_threads(wide);
-  return stages * threads * (64 * blocks + 4 * tile_m) +
-         threads / 32 * tile_m * 16 * blocks * 4;
+  return stages * threads * 64 * blocks + threads / 32 * tile_m * 16 * blocks * 4 + 16;
+}
+
+/* Dynamic shared memory of a launch: behind those, min(m, tile_m) tokens of X, all of K.  64-bit,
+ * since it may be far more than a CTA can have: then the row cannot serve the call. */
+TGLU_HOST_DEVICE int64_t tglu_stream_smem_bytes(int32_t tile_m, int32_t tile_n, int32_t stages,
+                                                int32_t glu, int32_t wide, int32_t m, int32_t k) {
+  return tglu_stream_fixed_bytes(tile_m, tile_n, stages, glu, wide) +
+         (int64_t)(m < tile_m ? m : tile_m) * tglu_stream_token_bytes(k);
 }
 
 #endif /* TGLU_SM90_STREAM_LAUNCH_H */
