@@ -21,7 +21,7 @@ static int usable_cpus(void) {
 
 static int open_gpu(tools *t, const place_args *args) {
   t->gpu = mem_zeroed(1, sizeof *t->gpu);
-  return gpu_open(t->gpu, args->options.cuda_library, t->info.device);
+  return gpu_place_open(t->gpu, &args->options, &t->info);
 }
 
 int tools_open(tools *t, const place_args *args) {

@@ -1,8 +1,14 @@
 #include "gpu_place.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
+
+int gpu_place_open(gpu *g, const tglu_context_options *options, const tglu_context_info *info) {
+  const char *library = options->cuda_library;
+  return gpu_open(g, library ? library : getenv("TILEGLU_CUDA_LIBRARY"), info->device);
+}
 
 /* One operand of a descriptor: where its address stands, and how much it spans. */
 typedef struct piece {

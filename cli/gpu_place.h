@@ -8,6 +8,10 @@
 #include "guard.h"
 #include "op.h"
 
+/* Opens the GPU of a context made with these options: the same driver library, also where
+ * TILEGLU_CUDA_LIBRARY names it.  An exit code. */
+int gpu_place_open(gpu *g, const tglu_context_options *options, const tglu_context_info *info);
+
 /* Copies of an object's weights and biases.  They begin misalign bytes past a multiple of
  * 256.  desc is the host's with the copies' addresses. */
 typedef struct gpu_weights {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The whole bench against a fake driver and a fake cuBLAS: every path that runs on a GPU,
 except the GPU."""
+import csv
 import os
 import pathlib
 import subprocess
@@ -153,6 +154,90 @@ class Lines(Case):
     def test_without_nvml(self):
         self.measure(FAKE_NVML="9")
         self.assertEqual((self.lines()[0]["driver"], self.lines()[0]["sm_clock_mhz"]), ("", ""))
+
+
+class Further(Case):
+    """Rows near the prediction, suites, and the files of further figures."""
+
+    def columns(self, name):
+        with open(self.folder / name, newline="", encoding="ascii") as file:
+            lines = list(csv.DictReader(file))
+        for line in lines:
+            self.assertNotIn(None, line)
+            self.assertNotIn(None, line.values())
+        return lines
+
+    def test_rows_near_the_prediction(self):
+        self.measure("--rows", "all")
+        every = len(self.lines())
+        counts = []
+        for words in ((), ("--within", "1000", "--top", "100"), ("--within", "1e-6"),
+                      ("--top", "2")):
+            self.out = self.folder / f"{len(counts)}.csv"
+            self.measure("--rows", "near", *words)
+            lines = self.lines()
+            self.assertEqual([l["chosen"] for l in lines].count("1"), 1)
+            self.assertEqual(len({l["row"] for l in lines}), len(lines))
+            counts.append(len(lines))
+        self.assertLessEqual(counts[0], 6)
+        self.assertGreater(counts[0], 1)
+        self.assertGreater(counts[1], counts[0])
+        self.assertLessEqual(counts[1], every)
+        self.assertEqual(counts[2:], [1, 2])  # the choice is the nearest
+
+    def test_read(self):
+        self.measure("--rows", COOP, "--read", self.folder / "read.csv", "--pdl", "0,1")
+        lines, read = self.lines(), self.columns("read.csv")
+        self.assertEqual([l["row"] for l in lines], [l["row"] for l in read])
+        self.assertEqual({l["read_kernel"] for l in read}, {"read8_x2"})  # the fake's fastest
+        weights = 4 * 128 * 64
+        for line, main_line in zip(read, lines):
+            us = number(main_line, "us")
+            self.assertEqual(line["us"], main_line["us"])
+            self.assertAlmostEqual(number(line, "read_us"), 2.75, delta=0.02)
+            self.assertAlmostEqual(number(line, "share_of_read"), number(line, "read_us") / us,
+                                   delta=1e-3)
+            self.assertAlmostEqual(number(line, "weight_tbs"), weights / us / 1e6, delta=1e-3)
+            self.assertAlmostEqual(number(line, "read_tbs"),
+                                   weights / number(line, "read_us") / 1e6, delta=1e-3)
+
+    def test_batch_invariant(self):
+        self.measure("--invariant", self.folder / "i.csv", "--tokens", "1")
+        self.measure("--invariant", self.folder / "i.csv", "--tokens", "2048", "--hidden", "8",
+                     "--intermediate", "8")
+        few, many = self.columns("i.csv")
+        self.assertEqual((few["m"], many["m"]), ("1", "2048"))
+        for line in (few, many):
+            self.assertTrue(line["invariant_row"])
+            self.assertRegex(line["invariant_row_hash"], "^[0-9a-f]{8,}$")
+            self.assertAlmostEqual(number(line, "invariant_cost"),
+                                   number(line, "invariant_us") / number(line, "us"), delta=1e-3)
+
+    def test_energy(self):
+        self.measure("--energy", self.folder / "e.csv", "--energy-ms", "20")
+        bare, chosen = self.columns("e.csv")
+        self.assertEqual((bare["variant"], chosen["variant"]), ("cublasLt", "chosen"))
+        for line in (bare, chosen):
+            self.assertEqual(line["sm_clock_mhz"], "1395")
+            self.assertGreater(number(line, "seconds"), 0.019)
+            self.assertGreater(number(line, "watts"), 0)
+            self.assertAlmostEqual(number(line, "millijoules"),
+                                   number(line, "watts") * number(line, "us") * 1e-3, delta=1e-3)
+        self.assertAlmostEqual(number(chosen, "us"), number(self.lines()[0], "us"), delta=0.2)
+
+    def test_energy_without_a_counter(self):
+        self.measure("--energy", self.folder / "e.csv", "--energy-ms", "5", FAKE_NVML="9")
+        self.assertEqual({l["watts"] for l in self.columns("e.csv")}, {""})
+
+    def test_a_file_of_another_kind_is_left_alone(self):
+        self.out.write_text("date,commit\n1,2\n")
+        _, err = self.measure(code=INPUT)
+        self.assertIn("other columns", err)
+        self.assertEqual(self.out.read_text(), "date,commit\n1,2\n")
+
+    def test_a_missing_cache_is_no_failure(self):
+        self.measure("--tune-cache", self.folder / "tune.txt")
+        self.assertEqual(len(self.lines()), 1)
 
 
 class Protocol(Case):
