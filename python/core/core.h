@@ -6,7 +6,6 @@
 #define TILEGLU_PYTHON_CORE_H
 
 #define Py_LIMITED_API 0x030A0000
-#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include <stdbool.h>

@@ -81,9 +81,17 @@ def cache_clear():
     _core.cache_clear()
 
 
+def _need_torch():
+    import torch
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 4):
+        raise ImportError(f"tileglu {__version__} needs torch 2.4 or newer and found "
+                          f"{torch.__version__}")
+
+
 def __getattr__(name):
     if name not in _LAZY:
         raise AttributeError(f"module 'tileglu' has no attribute {name!r}")
+    _need_torch()
     value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
     globals()[name] = value
     return value
@@ -94,4 +102,5 @@ def __dir__():
 
 
 if "torch" in sys.modules and hasattr(sys.modules["torch"], "library"):
-    from . import _ops  # noqa: F401  so that torch.ops.tileglu is there at once
+    _need_torch()
+    from ._ops import explain, glu, mlp, plan  # noqa: F401  torch.ops.tileglu, too

@@ -13,10 +13,6 @@ from . import __version__, _core, _rules
 
 _MLP, _EAGER = 1, 2  # bits of the mode, as in core/call.c
 
-if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 4):
-    raise ImportError(f"tileglu {__version__} needs torch 2.4 or newer and found "
-                      f"{torch.__version__}")
-
 
 def _setup():
     """Hands torch's types and functions to C.  Returns whether the eager way is open: not
