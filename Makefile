@@ -1,7 +1,7 @@
 # The front door.  The build itself is CMake's (CMakePresets.json); these targets
 # only put steps in order, and install what a fresh machine lacks, saying so first.
 
-.PHONY: help demo test bench gpu-check style clean
+.PHONY: help demo test bench gpu-check python-folder style clean
 .DEFAULT_GOAL := help
 
 help:
@@ -10,6 +10,7 @@ help:
 	@echo '                leaves out the comparison with torch and its download)'
 	@echo 'make bench      time the library against torch on the CPU into results/cpu/'
 	@echo 'make gpu-check  build with the GPU kernels and run the tests that need a GPU'
+	@echo 'make python-folder  the Python package and pytest for a machine with a GPU'
 	@echo 'make style      the source rules of CONTRIBUTING.md'
 	@echo 'make clean      remove build/ (.venv and .cache are kept: make distclean)'
 	@echo 'Plain CMake:    cmake --preset gcc-release && cmake --build build/gcc-release'
@@ -25,6 +26,9 @@ bench:
 
 gpu-check:
 	@sh tools/gpu_check.sh
+
+python-folder:
+	@sh tools/python_folder.sh
 
 style:
 	@python3 tools/check_style.py

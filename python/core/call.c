@@ -4,6 +4,7 @@
 #include "core.h"
 
 #include <string.h>
+#include <time.h>
 
 /* The arguments, by position. */
 enum {
@@ -227,14 +228,10 @@ static int may_bypass(PyObject *const *args)
   return 1;
 }
 
-static tglu_status launch(const core_entry *entry, tglu_run_args *args)
+static tglu_status run_object(const core_entry *entry, const tglu_run_args *args)
 {
-  tglu_status status;
-  Py_BEGIN_ALLOW_THREADS
-  status = entry->key.is_mlp ? core_lib.mlp_run(entry->object, args)
-                             : core_lib.glu_run(entry->object, args);
-  Py_END_ALLOW_THREADS
-  return status;
+  return entry->key.is_mlp ? core_lib.mlp_run(entry->object, args)
+                           : core_lib.glu_run(entry->object, args);
 }
 
 static tglu_status workspace_bytes(const core_entry *entry, int64_t tokens, size_t *bytes)
@@ -243,22 +240,33 @@ static tglu_status workspace_bytes(const core_entry *entry, int64_t tokens, size
                            : core_lib.glu_workspace_bytes(entry->object, tokens, bytes);
 }
 
-/* Workspace from torch on the current stream: it may be given away again as soon as the
- * launch is behind it on that stream. */
-static PyObject *run(core_entry *entry, PyObject *x, bound_call *call)
+/* The rest of the arguments: the result, the current stream, and workspace from torch on
+ * that stream, where it may be given away again as soon as the launch is behind it.
+ * Returns the result, with *space NULL where none is needed; NULL with an exception. */
+static PyObject *prepare(const core_entry *entry, PyObject *x, bound_call *call,
+                         PyObject **space)
 {
   tglu_run_args *args = &call->args;
-  size_t bytes = 0;
-  tglu_status status = workspace_bytes(entry, args->tokens, &bytes);
+  *space = NULL;
+  const tglu_status status = workspace_bytes(entry, args->tokens, &args->workspace_bytes);
   if (status) return core_raise(status);
-  PyObject *out = core_new_tensor(x, call->shape, call->dims, &args->out), *space = NULL;
+  if (!core_current_stream(call->slot, &args->stream)) return NULL;
+  PyObject *out = core_new_tensor(x, call->shape, call->dims, &args->out);
+  if (!out || args->workspace_bytes == 0) return out;
+  *space = core_new_bytes(x, args->workspace_bytes, &args->workspace);
+  if (*space) return out;
+  Py_DECREF(out);
+  return NULL;
+}
+
+static PyObject *run(core_entry *entry, PyObject *x, bound_call *call)
+{
+  PyObject *space, *out = prepare(entry, x, call, &space);
   if (!out) return NULL;
-  if (bytes > 0) space = core_new_bytes(x, bytes, &args->workspace);
-  args->workspace_bytes = bytes;
-  if ((bytes > 0 && !space) || !core_current_stream(call->slot, &args->stream))
-    status = TGLU_ERR_INTERNAL; /* an exception is set */
-  else
-    status = launch(entry, args);
+  tglu_status status;
+  Py_BEGIN_ALLOW_THREADS
+  status = run_object(entry, &call->args);
+  Py_END_ALLOW_THREADS
   Py_XDECREF(space);
   if (!status) return out;
   Py_DECREF(out);
@@ -327,4 +335,31 @@ PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count)
   return Py_BuildValue("{s:z,s:z,s:O,s:d}", "row", info.row, "down_row", info.down_row,
                        "tuned", info.tuned ? Py_True : Py_False, "predicted_us",
                        info.predicted_us);
+}
+
+PyObject *core_time(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+  (void)self;
+  bound_call call;
+  if (!ready(count - 1)) return NULL;
+  const long rounds = PyLong_AsLong(args[A_COUNT]);
+  if (rounds < 1) return PyErr_Format(PyExc_ValueError, "rounds: %ld is below 1", rounds);
+  const int done = bind(args, &call);
+  if (done < 0) return NULL;
+  if (done == 0) Py_RETURN_NOTIMPLEMENTED;
+  core_entry *entry = core_acquire(&call.key);
+  if (!entry) return NULL;
+  PyObject *space = NULL, *out = prepare(entry, args[A_X], &call, &space);
+  struct timespec start, end;
+  tglu_status status = TGLU_OK;
+  clock_gettime(CLOCK_MONOTONIC, &start);
+  for (long i = 0; out && !status && i < rounds; i++)
+    status = run_object(entry, &call.args);
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  core_release(entry);
+  Py_XDECREF(space), Py_XDECREF(out);
+  if (!out) return NULL;
+  if (status) return core_raise(status);
+  return PyFloat_FromDouble(((double)(end.tv_sec - start.tv_sec) +
+                             (double)(end.tv_nsec - start.tv_nsec) * 1e-9) / (double)rounds);
 }

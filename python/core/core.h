@@ -122,5 +122,7 @@ int core_torch_threads(void);
 PyObject *core_call(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_explain(PyObject *self, PyObject *const *args, Py_ssize_t count);
 PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count);
+/* call's arguments and a number of rounds: seconds a round of the library's call alone. */
+PyObject *core_time(PyObject *self, PyObject *const *args, Py_ssize_t count);
 
 #endif /* TILEGLU_PYTHON_CORE_H */

@@ -24,6 +24,8 @@ static PyMethodDef methods[] = {
    "The library's explanation of a call; NotImplemented like call."},
   {"plan", (PyCFunction)(void (*)(void))core_plan, METH_FASTCALL,
    "The library's plan for a call; NotImplemented like call."},
+  {"time", (PyCFunction)(void (*)(void))core_time, METH_FASTCALL,
+   "Seconds that the library's call alone takes, over some rounds."},
   {"configure", (PyCFunction)(void (*)(void))core_configure, METH_VARARGS | METH_KEYWORDS,
    "Options of a device's context."},
   {"device_info", core_device_info, METH_VARARGS, "What a device's context is."},

@@ -1,0 +1,363 @@
+"""glu and mlp on a Hopper GPU: streams, graphs, compilers, devices, and values.
+
+Skipped where torch has no CUDA or tileglu no kernel for the device.  To run it elsewhere
+than it was built: docs/python.md, "On another machine"."""
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+import tileglu
+from support import ACTIVATIONS, LAYOUTS, Problem, assert_close, merge, poisoned
+
+DTYPES = (torch.bfloat16, torch.float16)
+
+
+def _reason():
+    if not torch.cuda.is_available():
+        return "torch finds no CUDA device"
+    try:
+        tileglu.device_info("cuda:0")
+    except tileglu.Error as error:
+        return f"tileglu cannot use cuda:0: {error}"
+    return None
+
+
+if _reason() is not None:
+    pytest.skip(f"skipped: {_reason()}", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def nan_in_new_memory(request):
+    if "capture" in request.node.name:  # filling is not part of a graph's first call
+        yield
+        return
+    with poisoned():
+        yield
+    torch.cuda.synchronize()
+
+
+def make(tokens, hidden, intermediate, dtype=torch.bfloat16, **options):
+    return Problem(tokens, hidden, intermediate, dtype, device="cuda", **options)
+
+
+# ---- values ----
+
+@pytest.mark.parametrize("dtype, layout, activation",
+                         list(itertools.product(DTYPES, LAYOUTS, ACTIVATIONS)))
+def test_values(dtype, layout, activation):
+    for tokens, hidden, intermediate, bias in [(1, 256, 384, False), (3, 512, 1000, True),
+                                               (17, 136, 200, True), (150, 576, 1536, True)]:
+        problem = make(tokens, hidden, intermediate, dtype, bias=bias, seed=tokens)
+        weights = problem.weights(layout)
+        out = tileglu.glu(problem.x, activation=activation, **weights)
+        assert_close(out, problem.glu(activation), hidden)
+        down = {"down": problem.down, "down_bias": problem.down_bias}
+        out = tileglu.mlp(problem.x, activation=activation, **weights, **down)
+        assert_close(out, problem.mlp(activation), intermediate)
+        out = tileglu.mlp(problem.x, residual=problem.residual, activation=activation,
+                          **weights, **down)
+        assert_close(out, problem.mlp(activation, residual=True), intermediate)
+
+
+@pytest.mark.parametrize("tokens, hidden, intermediate",
+                         [(1, 1, 1), (5, 33, 17), (2, 7, 130), (129, 65, 127)])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_odd_shapes(tokens, hidden, intermediate, layout):
+    problem = make(tokens, hidden, intermediate, bias=True)
+    out = tileglu.glu(problem.x, **problem.weights(layout))
+    assert_close(out, problem.glu(), hidden)
+    out = tileglu.mlp(problem.x, **problem.weights(layout), down=problem.down,
+                      down_bias=problem.down_bias, residual=problem.residual)
+    assert_close(out, problem.mlp(residual=True), intermediate)
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 5), (0,), (2, 0, 3), (1, 3, 1, 2)])
+def test_leading_dimensions(shape):
+    flat = make(max(1, torch.Size(shape).numel()), 64, 48)
+    x = flat.x.view(*shape, 64) if 0 not in shape else flat.x.new_empty(*shape, 64)
+    h = tileglu.glu(x, flat.gate, flat.up)
+    out = tileglu.mlp(x, flat.gate, flat.up, flat.down, residual=x)
+    assert h.shape == (*shape, 48) and out.shape == x.shape and h.device == x.device
+    if x.numel():
+        assert torch.equal(h.view(-1, 48), tileglu.glu(flat.x, flat.gate, flat.up))
+
+
+def test_activations_as_they_lie():
+    problem = make((2, 5), 64, 48)
+    want = tileglu.glu(problem.x, problem.gate, problem.up)
+    wide = torch.full((2, 5, 80), float("nan"), dtype=problem.dtype, device="cuda")
+    for first in (8, 1):  # aligned, and not
+        wide.fill_(float("nan"))[..., first:first + 64] = problem.x
+        out = tileglu.glu(wide[..., first:first + 64], problem.gate, problem.up)
+        torch.testing.assert_close(out, want, rtol=2 ** -7, atol=1e-3)
+    for x in (problem.x.transpose(0, 1), problem.x.flip(-1).flip(-1),
+              problem.x.permute(2, 0, 1).contiguous().permute(1, 2, 0)):
+        out = tileglu.glu(x, problem.gate, problem.up)
+        torch.testing.assert_close(out.flatten(0, 1).sum(0), want.flatten(0, 1).sum(0),
+                                   rtol=2 ** -5, atol=1e-2)
+
+
+def test_float32_is_refused_by_name():
+    problem = make(4, 64, 48, torch.float32)
+    with pytest.raises(tileglu.Error, match="f32 is served by the cpu backend only"):
+        tileglu.glu(problem.x, problem.gate, problem.up)
+
+
+def test_mixed_devices_are_refused_by_name():
+    problem = make(4, 64, 48)
+    with pytest.raises(ValueError, match="gate: is on cpu and x is on cuda:0"):
+        tileglu.glu(problem.x, problem.gate.cpu(), problem.up)
+    with pytest.raises(ValueError, match="gate: is on cuda:0 and x is on cpu"):
+        tileglu.glu(problem.x.cpu().pin_memory(), problem.gate, problem.up)
+
+
+# ---- memory ----
+
+def test_nothing_is_copied():
+    problem = make(64, 1024, 2816)
+    problem.x = problem.x.view(4, 16, 1024)
+    gate_up = torch.cat([problem.gate, problem.up])
+    tileglu.mlp(problem.x, gate_up=gate_up, down=problem.down)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    out = tileglu.mlp(problem.x, gate_up=gate_up, down=problem.down)
+    grown = torch.cuda.max_memory_allocated() - before
+    activations = out.nbytes + 64 * 2816 * 2
+    assert grown < gate_up.nbytes // 2, f"{grown} bytes, {activations} for the activations"
+
+
+def test_weights_changed_in_place_and_memory_used_again():
+    seen, reused = set(), 0
+    for seed in range(20):
+        problem = make(16, 512, 1024, seed=seed)
+        reused += problem.gate.data_ptr() in seen
+        seen.add(problem.gate.data_ptr())
+        for _ in range(2):
+            problem.gate.mul_(-1.5)
+            problem.up.add_(0.125)
+            assert_close(tileglu.glu(problem.x, problem.gate, problem.up), problem.glu(), 512)
+        del problem
+    assert reused > 0, "no address came back: nothing was tested"
+
+
+# ---- streams ----
+
+def busy(cycles=20_000_000):
+    """Some ten milliseconds of nothing on the current stream."""
+    torch.cuda._sleep(cycles)
+
+
+def test_the_current_stream_orders_the_work():
+    problem = make(32, 512, 1024)
+    want = tileglu.mlp(problem.x, problem.gate, problem.up, problem.down)
+    late = torch.zeros_like(problem.x)
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        busy()
+        late.copy_(problem.x)
+        out = tileglu.mlp(late, problem.gate, problem.up, problem.down)
+        assert not stream.query(), "the call waited for the device"
+        done = out.clone()
+    stream.synchronize()
+    assert torch.equal(done, want)
+
+
+def test_two_streams_and_threads_at_once():
+    problems = [make(8 + 3 * i, 512, 768, seed=i) for i in range(4)]
+    wants = [tileglu.mlp(p.x, p.gate, p.up, p.down) for p in problems]
+    torch.cuda.synchronize()
+    failures = []
+
+    def work(index):
+        try:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for i in range(50):
+                    p, want = problems[(index + i) % 4], wants[(index + i) % 4]
+                    out = tileglu.mlp(p.x, p.gate, p.up, p.down)
+                    if not torch.equal(out, want):
+                        failures.append(f"thread {index}, round {i}: another result")
+        except Exception as error:  # pylint: disable=broad-except
+            failures.append(repr(error))
+
+    tileglu.cache_limit(2)
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    tileglu.cache_limit(4096)
+    assert not failures, failures[:3]
+
+
+# ---- CUDA graphs ----
+
+def test_capture_of_the_very_first_call():
+    problem = make(16, 768, 1280)
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    tileglu.cache_clear()
+    with torch.cuda.graph(graph):
+        h = tileglu.glu(problem.x, problem.gate, problem.up)
+        out = tileglu.mlp(problem.x, problem.gate, problem.up, problem.down, residual=problem.x)
+    tileglu.cache_clear()  # the graph keeps what it needs
+    for seed in range(3):
+        problem.x.copy_(make(16, 768, 1280, seed=seed + 5).x)
+        problem.gate.mul_(-1.25)
+        problem.residual.copy_(problem.x)
+        graph.replay()
+        assert_close(h, problem.glu(), 768)
+        assert_close(out, problem.mlp(residual=True), 1280)
+
+
+def test_capture_of_a_compiled_module():
+    pytest.importorskip("triton", reason="skipped: no triton for the inductor")
+    torch._dynamo.reset()
+    module = tileglu.MLP(512, 1024, device="cuda", dtype=torch.bfloat16).requires_grad_(False)
+    compiled = torch.compile(lambda x: module(x * 2, x) + 1, fullgraph=True,
+                             mode="reduce-overhead")
+    for tokens in (4, 4, 4, 9, 9, 9):
+        x = torch.randn(tokens, 512, device="cuda", dtype=torch.bfloat16)
+        torch.compiler.cudagraph_mark_step_begin()
+        torch.testing.assert_close(compiled(x), module(x * 2, x) + 1, rtol=2 ** -6, atol=2 ** -6)
+
+
+# ---- the dispatcher ----
+
+def test_compile_with_any_token_count():
+    torch._dynamo.reset()
+    problem = make(1, 256, 384)
+    compiled = torch.compile(
+        lambda x: tileglu.mlp(x * 2, problem.gate, problem.up, problem.down, residual=x),
+        fullgraph=True, dynamic=True, backend="aot_eager")
+    for tokens in (3, 8, 130):
+        x = torch.randn(tokens, 256, device="cuda", dtype=torch.bfloat16)
+        assert torch.equal(compiled(x), tileglu.mlp(x * 2, problem.gate, problem.up,
+                                                    problem.down, residual=x))
+
+
+def test_opcheck():
+    problem = make((2, 5), 64, 2880, bias=True)
+    torch.library.opcheck(torch.ops.tileglu.glu.default, (problem.x, problem.gate, problem.up))
+    torch.library.opcheck(torch.ops.tileglu.mlp.default, (problem.x,),
+                          {**problem.weights("interleaved"), "down": problem.down,
+                           "down_bias": problem.down_bias, "residual": problem.residual})
+
+
+def test_eager_way_and_operator_agree():
+    problem = make(5, 256, 384)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            assert torch.equal(tileglu.mlp(problem.x, problem.gate, problem.up, problem.down),
+                               torch.ops.tileglu.mlp(problem.x, problem.gate, problem.up,
+                                                     problem.down))
+    with pytest.raises(RuntimeError, match="no backward pass"):
+        tileglu.glu(problem.x.clone().requires_grad_(), problem.gate, problem.up)
+
+
+@pytest.mark.parametrize("x_type, weight_type", [
+    (torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32),
+    (torch.float16, torch.bfloat16), (torch.float32, torch.float32)])
+def test_autocast(x_type, weight_type):
+    problem = make(6, 128, 192)
+    x, gate, up = (problem.x.to(x_type), problem.gate.to(weight_type),
+                   problem.up.to(weight_type))
+    for region in DTYPES:
+        with torch.autocast("cuda", region):
+            out = tileglu.glu(x, gate, up)
+        want = tileglu.glu(x.to(region), gate.to(region), up.to(region))
+        assert out.dtype is region and torch.equal(out, want)
+    if x_type is not weight_type:
+        with pytest.raises(TypeError, match=f"gate: is {weight_type} and x is {x_type}"):
+            tileglu.glu(x, gate, up)
+
+
+# ---- devices, processes, options ----
+
+def test_another_device():
+    if torch.cuda.device_count() < 2:
+        pytest.skip("skipped: one CUDA device")
+    problem = make(16, 256, 384)
+    want = tileglu.mlp(problem.x, problem.gate, problem.up, problem.down)
+    moved = [tensor.to("cuda:1") for tensor in (problem.x, problem.gate, problem.up,
+                                                problem.down)]
+    assert torch.cuda.current_device() == 0
+    out = tileglu.mlp(*moved)
+    assert out.device.index == 1 and torch.equal(out.cpu(), want.cpu())
+    with torch.cuda.device(1), torch.cuda.stream(torch.cuda.Stream()):
+        assert torch.equal(tileglu.mlp(*moved).cpu(), want.cpu())
+        assert torch.equal(tileglu.mlp(problem.x, problem.gate, problem.up,
+                                       problem.down).cpu(), want.cpu())
+    assert torch.cuda.current_device() == 0
+
+
+def child(code):
+    folder = os.path.dirname(os.path.dirname(tileglu.__file__))
+    path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                            timeout=300, env={**os.environ, "PYTHONPATH": path}, check=False)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout.strip()
+
+
+def test_import_leaves_the_driver_alone_and_a_forked_child_can_use_it():
+    assert child("""
+import ctypes, os, sys, tileglu, torch
+tileglu.device_info("cpu")
+x, w = torch.randn(3, 8), torch.randn(4, 8)
+tileglu.glu(x, w, w)
+driver = ctypes.CDLL("libcuda.so.1")
+assert driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) == 3, "the driver was started"
+pid = os.fork()
+if pid == 0:
+    x, w = torch.randn(3, 64).cuda().bfloat16(), torch.randn(48, 64).cuda().bfloat16()
+    os._exit(0 if tileglu.glu(x, w, w).isfinite().all() else 1)
+print(os.waitpid(pid, 0)[1])
+""") == "0"
+
+
+def test_a_child_forked_after_use_gets_an_error():
+    assert child("""
+import os, torch, tileglu
+x, w = torch.randn(3, 64).cuda().bfloat16(), torch.randn(48, 64).cuda().bfloat16()
+tileglu.glu(x, w, w)
+torch.cuda.synchronize()
+pid = os.fork()
+if pid == 0:
+    try:
+        tileglu.glu(x, w, w)
+    except RuntimeError as error:
+        os._exit(0 if "fork" in str(error).lower() else 3)
+    os._exit(4)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+""") == "0"
+
+
+def test_batch_invariant():
+    problem = make(200, 512, 768)
+    try:
+        tileglu.configure("cuda:0", batch_invariant=True)
+        whole = tileglu.mlp(problem.x, problem.gate, problem.up, problem.down)
+        for tokens in (1, 2, 16, 65, 130):
+            part = tileglu.mlp(problem.x[:tokens], problem.gate, problem.up, problem.down)
+            assert torch.equal(part, whole[:tokens]), tokens
+    finally:
+        tileglu.configure("cuda:0")
+    assert_close(tileglu.glu(problem.x, problem.gate, problem.up), problem.glu(), 512)
+
+
+def test_stacked_views_and_explain():
+    problem = make(8, 512, 768)
+    gate_up = merge(problem.gate, problem.up, "stacked_gate_first")
+    gate, up = gate_up.chunk(2)
+    assert torch.equal(tileglu.glu(problem.x, gate, up), tileglu.glu(problem.x, gate_up=gate_up))
+    assert "sm90" in tileglu.explain(problem.x, gate, up)
+    assert "sm90" in tileglu.plan(8, gate, up)["row"]
+    assert tileglu.device_info("cuda")["compute_capability"] == 90
