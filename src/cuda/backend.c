@@ -16,7 +16,7 @@ static void row_get(const tglu_context *context, int32_t index, tglu_row_info *i
   info->hash = row->cubin->hash;
   info->dtypes = 1 << row->dtype;
   info->usable = row->cubin->code != NULL &&
-                 tglu__row_smem_bytes(row) <= cuda->facts.smem_bytes &&
+                 tglu__row_smem_bytes(row, 1, 1) <= cuda->facts.smem_bytes &&
                  cuda->facts.clusters[row->cluster_m] > 0;
 }
 

@@ -92,7 +92,7 @@ static tglu_status ask_clusters(const tglu__cuda *cuda, const tglu__row *row,
                                  .blockDimX = (uint32_t)tglu__row_threads(row),
                                  .blockDimY = 1,
                                  .blockDimZ = 1,
-                                 .sharedMemBytes = (uint32_t)tglu__row_smem_bytes(row),
+                                 .sharedMemBytes = (uint32_t)tglu__row_smem_bytes(row, 1, 1),
                                  .attrs = &attribute,
                                  .numAttrs = 1};
   tglu__CUresult result = cuda->driver.occupancy_max_active_clusters(
@@ -101,6 +101,12 @@ static tglu_status ask_clusters(const tglu__cuda *cuda, const tglu__row *row,
     return row_fail(cuda, row, "cuOccupancyMaxActiveClusters", result);
   if (kernel->clusters > room) kernel->clusters = room;
   return TGLU_OK;
+}
+
+/* Stream rows need more for some calls than for others: all that there is. */
+static int32_t smem_limit(const tglu__cuda *cuda, const tglu__row *row) {
+  if (tglu__row_is_stream(row)) return cuda->facts.smem_bytes;
+  return (int32_t)tglu__row_smem_bytes(row, 1, 1);
 }
 
 static tglu_status load(const tglu__cuda *cuda, const tglu__row *row,
@@ -121,7 +127,7 @@ static tglu_status load(const tglu__cuda *cuda, const tglu__row *row,
     call = "cuFuncSetAttribute";
     result = driver->func_set_attribute(kernel->function,
                                         TGLU__CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                        tglu__row_smem_bytes(row));
+                                        smem_limit(cuda, row));
   }
   if (result == TGLU__CUDA_SUCCESS && driver->func_load != NULL) {
     call = "cuFuncLoad"; /* since 12.4; before, getting the function loads it */

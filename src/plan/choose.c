@@ -83,8 +83,11 @@ bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
   } else if (row->loader == tglu__loader_general && !tglu__row_is_stream(row) &&
              !(call->x_reachable && tglu__matrix_reachable(problem->n, problem->ld))) {
     refusal = "needs strides (ldx, ld) below 2^36 elements";
-  } else if (tglu__row_smem_bytes(row) > device->smem_bytes) {
-    refusal = "needs more shared memory than a block has on this device";
+  } else if (tglu__row_smem_bytes(row, call->tokens, tglu__op_shape(row->op, problem).k) >
+             device->smem_bytes) {
+    refusal = tglu__row_is_stream(row)
+                ? "needs more shared memory for its tokens than a block has on this device"
+                : "needs more shared memory than a block has on this device";
   } else if (row->cluster_m > TGLU__MAX_CLUSTER || device->clusters[row->cluster_m] < 1) {
     refusal = "needs more SMs side by side than the device or its SM limit (sm_limit) "
               "leaves";
@@ -99,7 +102,9 @@ bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
 static void plan_stream(const tglu__row *r, const tglu__problem *problem, int64_t tokens,
                         const tglu__device_facts *device, tglu__choice *choice) {
   int64_t n = tglu__op_shape(r->op, problem).n, rows = tile_rows_of(r, tokens);
-  int64_t room = device->sm_count * (device->sm_limited ? 1 : tglu__row_ctas_per_sm(r));
+  int64_t room = device->sm_count;
+  if (!device->sm_limited)
+    room *= tglu__row_ctas_per_sm(r, choice->smem_bytes, device->smem_bytes);
   int64_t splits = rows < room ? room / rows : 1;
   if (splits > n) splits = n;
   choice->tile_rows = choice->grid_y = (int32_t)rows;
@@ -126,7 +131,8 @@ static void plan_tiles(const tglu__row *r, const tglu__problem *problem, int64_t
 void tglu__plan_launch(int32_t row, const tglu__problem *problem, int64_t tokens,
                        const tglu__device_facts *device, tglu__choice *choice) {
   const tglu__row *r = &tglu__rows[row];
-  *choice = (tglu__choice){.row = row, .smem_bytes = tglu__row_smem_bytes(r)};
+  int64_t smem = tglu__row_smem_bytes(r, tokens, tglu__op_shape(r->op, problem).k);
+  *choice = (tglu__choice){.row = row, .smem_bytes = (int32_t)smem};
   if (tglu__row_is_stream(r)) {
     plan_stream(r, problem, tokens, device, choice);
   } else {

@@ -15,7 +15,7 @@
  *   time = fixed + max(memory, cache, issue)
  *   memory = weights, X and result once / bandwidth
  *   cache  = what all CTAs ask for / bandwidth of the L2: the weights once for each tile of
- *            tokens, X once for each pass
+ *            tokens, X once for each CTA
  *   issue  = cycles of the busiest SM / clock: stages of its warps, ends of its passes
  *
  * The constants of the tiles of a GLU were fitted to 440 ratios of rows within 40 shapes
@@ -77,7 +77,7 @@ static const struct {
   double cache_bytes_per_us; /* from the L2                                          */
   double stage_cycles;       /* of an SM for a warp's stage of 64 k                  */
   double block_cycles;       /* more for each m16 weight tile: 2 KB in and out       */
-  double group_cycles;       /* more for each 8 tokens: 1 KB in and out              */
+  double group_cycles;       /* more for each 8 tokens: 1 KB out                     */
   double multiply_cycles;    /* more for each weight tile and 8 tokens               */
   double pass_cycles;        /* of an SM for the end of a pass                       */
   double output_cycles;      /* more for each output of it                           */
@@ -89,7 +89,7 @@ static const struct {
   .cache_bytes_per_us = 5.5e6,
   .stage_cycles = 20.0,
   .block_cycles = 32.0,
-  .group_cycles = 16.0,
+  .group_cycles = 8.0,
   .multiply_cycles = 8.0,
   .pass_cycles = 500.0,
   .output_cycles = 0.75,
@@ -167,7 +167,7 @@ static double stream_us(const tglu__choice *choice, const tglu__row *row, tglu__
                         int64_t tokens, const tglu__device_facts *device) {
   double weights = weight_bytes(row->op, shape);
   double memory = (weights + token_bytes(shape, tokens)) / stream.bytes_per_us;
-  double x = 2.0 * (double)tokens * (double)shape.k * choice->clusters * choice->waves;
+  double x = 2.0 * (double)tokens * (double)shape.k * choice->clusters;
   double cache = (weights * choice->tile_rows + x) / stream.cache_bytes_per_us;
 
   int32_t warps = tglu__row_threads(row) / 32;

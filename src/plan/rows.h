@@ -62,16 +62,18 @@ int32_t tglu__row_find(const char *name);
 
 /* Whether the row reads its operands by plain loads (stream_launch.h), else by TMA. */
 bool tglu__row_is_stream(const tglu__row *row);
-/* Threads of a CTA; CTAs that share an SM. */
+/* Threads of a CTA; CTAs of so much shared memory that share an SM where one may have at
+ * most smem_most. */
 int32_t tglu__row_threads(const tglu__row *row);
-int32_t tglu__row_ctas_per_sm(const tglu__row *row);
+int32_t tglu__row_ctas_per_sm(const tglu__row *row, int64_t smem_bytes, int32_t smem_most);
 
 /* Rows of the weights' tile in shared memory per unit: 2 * tile_n, or tile_n where one
  * operand is held at a time (gate_first, op down).  Not for stream rows. */
 int32_t tglu__row_b_rows(const tglu__row *row);
 /* Rows of one box of the weights' maps.  Not for stream rows. */
 int32_t tglu__row_weight_box_rows(const tglu__row *row);
-/* Dynamic shared memory of a launch. */
-int32_t tglu__row_smem_bytes(const tglu__row *row);
+/* Dynamic shared memory of a launch for so many tokens and columns of x; only that of stream
+ * rows, which hold tokens whole, depends on them and grows with both. */
+int64_t tglu__row_smem_bytes(const tglu__row *row, int64_t tokens, int64_t k);
 
 #endif /* TGLU_PLAN_ROWS_H */

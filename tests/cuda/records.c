@@ -57,11 +57,12 @@ void expect_out_map(const tglu_tensor_map *map, const tglu__row *row, uint64_t a
              box == 64 ? 3 : box == 32 ? 2 : 0);
 }
 
-static int expected_smem(const tglu__row *row) {
+static int expected_smem(const tglu__row *row, int64_t m, int64_t k) {
   int glu = row->op == tglu__op_glu;
   if (tglu__row_is_stream(row))
-    return tglu_stream_smem_bytes(row->tile_m, row->tile_n, row->stages, glu,
-                                  row->schedule == tglu__schedule_stream_wide);
+    return (int)tglu_stream_smem_bytes(row->tile_m, row->tile_n, row->stages, glu,
+                                  row->schedule == tglu__schedule_stream_wide,
+                                  (int32_t)(m < row->tile_m ? m : row->tile_m), (int32_t)k);
   if (!glu)
     return tglu_down_smem_bytes(row->tile_m, row->tile_n, row->stages, row->cluster_m,
                                 row->schedule == tglu__schedule_down_split);
@@ -78,7 +79,8 @@ static void expect_grid(const fake_launch *l, const tglu__row *row, int64_t m, i
   int64_t height = row->tile_m * (split ? 1 : size);
   int64_t rows = (m + height - 1) / height, columns = (n + row->tile_n - 1) / row->tile_n;
   if (tglu__row_is_stream(row)) {
-    int64_t room = strcmp(row->schedule_name, "stream") == 0 && !limited ? 2 * sms : sms;
+    bool pair = strcmp(row->schedule_name, "stream") == 0 && l->config.sharedMemBytes <= 115712;
+    int64_t room = pair && !limited ? 2 * sms : sms;
     int64_t splits = room / rows > 1 ? room / rows : 1;
     assert_int_equal(l->config.gridDimX, splits < n ? splits : n);
     assert_int_equal(l->config.gridDimY, rows);
@@ -91,7 +93,7 @@ static void expect_grid(const fake_launch *l, const tglu__row *row, int64_t m, i
   assert_int_equal(l->config.blockDimX, 384);
 }
 
-void expect_config(const fake_launch *l, const tglu__row *row, int64_t m, int64_t n,
+void expect_config(const fake_launch *l, const tglu__row *row, int64_t m, int64_t n, int64_t k,
                    int32_t sms, bool limited, int32_t pdl) {
   int32_t size = row->cluster_m;
   expect_grid(l, row, m, n, sms, limited);
@@ -99,8 +101,9 @@ void expect_config(const fake_launch *l, const tglu__row *row, int64_t m, int64_
   assert_int_equal(l->config.blockDimY, 1);
   assert_int_equal(l->config.blockDimZ, 1);
   assert_ptr_equal(l->config.hStream, STREAM);
-  assert_int_equal(l->config.sharedMemBytes, expected_smem(row));
-  assert_int_equal(l->smem_limit, expected_smem(row));
+  int smem = expected_smem(row, m, k);
+  assert_int_equal(l->config.sharedMemBytes, smem);
+  assert_int_equal(l->smem_limit, tglu__row_is_stream(row) ? fake->smem_bytes : smem);
   assert_int_equal(l->config.numAttrs, (size > 1) + (pdl != 0));
   uint32_t next = 0;
   if (size > 1) {

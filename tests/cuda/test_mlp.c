@@ -102,7 +102,7 @@ static void expect_down(const fake_launch *l, const shape *s, const tglu_run_arg
                         int32_t pdl) {
   const tglu__row *row = launched_row(l);
   assert_int_equal(row->op, tglu__op_down);
-  expect_config(l, row, s->m, s->k, sms, limited, pdl);
+  expect_config(l, row, s->m, s->k, s->n, sms, limited, pdl);
   int64_t ldd = s->n + s->ldd_extra;
   uint64_t bias = s->bias ? BASE + BIAS : 0;
   if (tglu__row_is_stream(row)) {
@@ -160,7 +160,7 @@ static void expect_glu(const fake_launch *l, const shape *s, uint64_t h, int fla
                        int32_t sms, bool limited, int32_t pdl) {
   const tglu__row *row = launched_row(l);
   assert_int_equal(row->op, tglu__op_glu);
-  expect_config(l, row, s->m, s->n, sms, limited, pdl);
+  expect_config(l, row, s->m, s->n, s->k, sms, limited, pdl);
   if (tglu__row_is_stream(row)) {
     const tglu_stream_launch *r = &l->record.stream;
     assert_int_equal((uintptr_t)r->x, BASE + X + s->x_off);

@@ -78,7 +78,9 @@ static void names(void **unused) {
     assert_string_equal(row->op_name, row->op == tglu__op_glu ? "glu" : "down");
     assert_int_equal(tglu__row_threads(row),
                      !stream ? 384 : strcmp(row->schedule_name, "stream") == 0 ? 256 : 512);
-    assert_int_equal(tglu__row_ctas_per_sm(row), strcmp(row->schedule_name, "stream") ? 1 : 2);
+    bool pair = strcmp(row->schedule_name, "stream") == 0;
+    assert_int_equal(tglu__row_ctas_per_sm(row, 115712, 232448), pair ? 2 : 1);
+    assert_int_equal(tglu__row_ctas_per_sm(row, 115713, 232448), 1);
     if (!stream) assert_true(tglu__row_weight_box_rows(row) <= 256);
   }
 }
@@ -147,6 +149,17 @@ static void predicate_alignment(const tglu__row *row) {
   assert_int_equal(tglu__row_valid(row, &good, &c, &d, NULL), general && stream);
 }
 
+/* A stream row holds its tokens, all of K: fewer of them, or a shorter K, still fit. */
+static void predicate_tokens(const tglu__row *row) {
+  const tglu__device_facts d = device(132);
+  const tglu__problem p = problem_of(row, 200, 16000), longer = problem_of(row, 200, 1 << 20);
+  tglu__call_facts many = call(row->tile_m), one = call(1);
+  expect_refused(row, &longer, &one, &d, "tokens");
+  assert_true(tglu__row_smem_bytes(row, 1 << 20, 16000) >= row->tile_m * 32000);
+  assert_int_equal(tglu__row_valid(row, &p, &many, &d, NULL),
+                   tglu__row_smem_bytes(row, row->tile_m, 16000) <= d.smem_bytes);
+}
+
 static void predicate(void **unused) {
   (void)unused;
   for (int32_t i = 0; i < tglu__row_total; ++i) {
@@ -172,8 +185,9 @@ static void predicate(void **unused) {
                      row->op == tglu__op_down && tglu__row_is_stream(row));
     predicate_sizes(row);
     predicate_alignment(row);
-    d.smem_bytes = tglu__row_smem_bytes(row) - 1;
+    d.smem_bytes = (int32_t)tglu__row_smem_bytes(row, 100, 64) - 1;
     expect_refused(row, &good, &c, &d, "shared memory");
+    if (tglu__row_is_stream(row)) predicate_tokens(row);
     d = device(row->cluster_m);
     assert_true(tglu__row_valid(row, &good, &c, &d, NULL));
     d = device(row->cluster_m - 1);
@@ -184,7 +198,9 @@ static void predicate(void **unused) {
 /* A stream row: all CTAs fit at once, unless there are more tiles of tokens than room. */
 static void expect_stream(const tglu__row *row, const tglu__choice *c, int64_t m, int64_t n,
                           const tglu__device_facts *d) {
-  int64_t room = d->sm_count * (d->sm_limited ? 1 : tglu__row_ctas_per_sm(row));
+  int64_t room = d->sm_count;
+  if (!d->sm_limited && strcmp(row->schedule_name, "stream") == 0 && c->smem_bytes <= 115712)
+    room *= 2;
   assert_true((int64_t)c->tile_rows * row->tile_m >= m);
   assert_true((int64_t)(c->tile_rows - 1) * row->tile_m < m);
   assert_int_equal(c->grid_y, c->tile_rows);
@@ -227,7 +243,7 @@ static void launches(void **unused) {
         tglu__choice c;
         tglu__plan_launch(i, &p, m, &d, &c);
         assert_int_equal(c.row, i);
-        assert_int_equal(c.smem_bytes, tglu__row_smem_bytes(row));
+        assert_int_equal(c.smem_bytes, tglu__row_smem_bytes(row, m, 896));
         if (tglu__row_is_stream(row)) {
           expect_stream(row, &c, m, n, &d);
         } else {
@@ -258,7 +274,8 @@ static int expect_choices(tglu__op op, const tglu__problem *p, const tglu__devic
     assert_true(tglu__row_valid(&tglu__rows[a.row], p, &f, d, NULL));
     assert_int_equal(tglu__rows[a.row].op, op);
     assert_true(a.predicted_us > 0 && a.predicted_us < 1e7);
-    assert_true(a.predicted_us >= previous);
+    /* Whole passes and waves: the next power of two may fit them better, not by much. */
+    assert_true(a.predicted_us >= 0.75 * previous);
     assert_true(second.row != a.row);
     assert_true(second.row < 0 || tglu__rows[second.row].op == op);
     assert_true(second.row < 0 || second.predicted_us >= a.predicted_us);
