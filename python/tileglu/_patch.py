@@ -148,7 +148,7 @@ def _examine(model, install):
         try:
             recipe = module.__dict__.get("_tileglu")
             if recipe is None:
-                recipe = recipe_of(module, lambda p, name=name: is_shared(name, p))
+                recipe = recipe_of(module, functools.partial(is_shared, name))
                 if recipe is None:
                     continue
                 first = module._modules[recipe.down].weight
@@ -160,8 +160,8 @@ def _examine(model, install):
                     raise NotGated("not patched, but can be")
                 module.__dict__["_tileglu"] = recipe
                 module.__class__ = _patched_class(type(module))
-            entry.describe(recipe, module)
             entry.reason = _present_reason(recipe, module)
+            entry.describe(recipe, module)
             entry.patched = True
         except NotGated as reason:
             entry.reason = str(reason)
@@ -183,7 +183,7 @@ def _present_reason(recipe, module):
 
 
 def _sharing(model):
-    """is_shared(module name, parameter) -> another name for the parameter's memory, or None.
+    """is_shared(module's name, child's name, weight) -> what else uses its memory, or None.
 
     Two parameters share memory if they are one object, or if their bytes overlap."""
     names, spans = {}, []
@@ -205,11 +205,10 @@ def _sharing(model):
         if reach is None or reach[0] != span[0] or span[2] > reach[2]:
             reach = span
 
-    def is_shared(name, parameter):
-        if len(names.get(id(parameter), ())) > 1:
-            return next((other for other in names[id(parameter)]
-                         if not other.startswith(name + ".")), names[id(parameter)][1])
-        return overlaps.get(id(parameter))
+    def is_shared(name, child, weight):
+        own = f"{name}.{child}.weight" if name else f"{child}.weight"
+        others = [other for other in names[id(weight)] if other != own]
+        return others[0] if others else overlaps.get(id(weight))
 
     return is_shared
 

@@ -275,7 +275,7 @@ _HINTS = ("mlp", "feedforward", "ffn", "glu", "experts")
 def recipe_of(module, is_shared):
     """The module's Recipe; None if it is nothing like a gated MLP; else raises NotGated.
 
-    is_shared(parameter) -> the name of another place that uses its memory, or None."""
+    is_shared(child's name, its weight) -> what else uses that memory, or None."""
     linears = {name: child for name, child in module._modules.items()
                if child is not None and stands_for_linear(child)}
     hinted = any(word in type(module).__name__.lower() for word in _HINTS)
@@ -300,7 +300,7 @@ def recipe_of(module, is_shared):
     if others:
         raise NotGated(f"it has more than linears: {others[0]}")
     for name, child in linears.items():
-        other = is_shared(child.weight)
+        other = is_shared(name, child.weight)
         if other:
             raise NotGated(f"{name}.weight is tied to {other}")
     if "forward" in module.__dict__:

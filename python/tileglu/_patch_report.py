@@ -4,6 +4,8 @@ import math
 import re
 from dataclasses import dataclass, field
 
+import torch
+
 from . import _patch_call as _call
 
 # Token counts whose kernel rows a report tells: one token of a decode, and a prefill.
@@ -28,8 +30,8 @@ class Entry:
     rows: dict = field(default_factory=dict)  # {tokens: name of the kernel row}
 
     def describe(self, recipe, module):
-        """Fills in what the recipe and the module's weights say."""
-        weight = module._modules[recipe.down]._parameters.get("weight")
+        """Fills in what the recipe and the module's weights say; call it with `reason` set."""
+        weight = getattr(module._modules[recipe.down], "weight", None)
         self.layout, self.activation = recipe.layout, recipe.activation
         if recipe.activation == "swigluoai":
             limit = "no limit" if math.isinf(recipe.limit) else f"limit {recipe.limit:g}"
@@ -38,11 +40,12 @@ class Entry:
             self.linears = f"gate_up={recipe.gate} down={recipe.down}"
         else:
             self.linears = f"gate={recipe.gate} up={recipe.up} down={recipe.down}"
-        if weight is None:
-            return
-        self.hidden, self.intermediate = weight.shape
-        self.dtype, self.device = str(weight.dtype).removeprefix("torch."), str(weight.device)
-        self.rows = _call.rows(recipe, module, ROW_TOKENS)
+        if isinstance(weight, torch.Tensor) and weight.dim() == 2:
+            self.hidden, self.intermediate = weight.shape
+            self.dtype = str(weight.dtype).removeprefix("torch.")
+            self.device = str(weight.device)
+        if self.reason is None:
+            self.rows = _call.rows(recipe, module, ROW_TOKENS)
 
     def _line(self):
         if self.layout is None:
