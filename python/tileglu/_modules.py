@@ -23,18 +23,6 @@ class _Gated(torch.nn.Module):
         else:
             self.gate_up_proj = torch.nn.Linear(hidden, 2 * intermediate, **kind)
 
-    def _weights(self):
-        """The keyword arguments of glu that the module holds."""
-        options = {"activation": self.activation, "layout": self.layout, "alpha": self.alpha,
-                   "limit": self.limit, "offset": self.offset}
-        if self.layout == "separate":
-            gate, up = self.gate_proj, self.up_proj
-            options.update(gate=gate.weight, up=up.weight, gate_bias=gate.bias, up_bias=up.bias)
-        else:
-            both = self.gate_up_proj
-            options.update(gate_up=both.weight, gate_up_bias=both.bias)
-        return options
-
     def extra_repr(self):
         return (f"hidden={self.hidden}, intermediate={self.intermediate}, "
                 f"activation={self.activation!r}, layout={self.layout!r}")
@@ -45,7 +33,15 @@ class GLU(_Gated):
     or interleaved layout one gate_up_proj holds both.  Inference only."""
 
     def forward(self, x):
-        return _ops.glu(x, **self._weights())
+        if self.layout == "separate":
+            gate, up = self.gate_proj, self.up_proj
+            return _ops.glu(x, gate.weight, up.weight, gate_bias=gate.bias, up_bias=up.bias,
+                            activation=self.activation, alpha=self.alpha, limit=self.limit,
+                            offset=self.offset)
+        both = self.gate_up_proj
+        return _ops.glu(x, gate_up=both.weight, gate_up_bias=both.bias, layout=self.layout,
+                        activation=self.activation, alpha=self.alpha, limit=self.limit,
+                        offset=self.offset)
 
 
 class MLP(_Gated):
@@ -61,5 +57,14 @@ class MLP(_Gated):
 
     def forward(self, x, residual=None):
         down = self.down_proj
-        return _ops.mlp(x, down=down.weight, down_bias=down.bias, residual=residual,
-                        **self._weights())
+        if self.layout == "separate":
+            gate, up = self.gate_proj, self.up_proj
+            return _ops.mlp(x, gate.weight, up.weight, down.weight, gate_bias=gate.bias,
+                            up_bias=up.bias, down_bias=down.bias, residual=residual,
+                            activation=self.activation, alpha=self.alpha, limit=self.limit,
+                            offset=self.offset)
+        both = self.gate_up_proj
+        return _ops.mlp(x, gate_up=both.weight, gate_up_bias=both.bias, down=down.weight,
+                        down_bias=down.bias, residual=residual, layout=self.layout,
+                        activation=self.activation, alpha=self.alpha, limit=self.limit,
+                        offset=self.offset)
