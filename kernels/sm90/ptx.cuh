@@ -143,16 +143,6 @@ TGLU_DEVICE void fence_proxy_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* cp.async.bulk: `bytes` (a multiple of 16; addresses on 16) of memory -> this CTA's shared
- * memory; completes `barrier`. */
-TGLU_DEVICE void bulk_load(uint32_t destination, const void *source, uint32_t bytes,
-                           uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-               " [%0], [%1], %2, [%3];" ::"r"(destination),
-               "l"(source), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-
 /* ---- cp.async: 16 bytes of memory -> shared memory, by each thread for itself; both addresses
  * on 16 bytes; not kept in L1 ---- */
 TGLU_DEVICE void async_copy(uint32_t destination, const void *source) {

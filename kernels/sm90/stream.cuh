@@ -10,8 +10,9 @@
  * a thread's 16 bytes are 8 neighbouring k of one row, and two mma steps take them as
  * k = 2q, 2q+1, 2q+8, 2q+9 (q = lane % 4), for weights and tokens alike.
  *
- *   CTA x of `splits`          n / splits neighbouring outputs, or one more, in passes of at most
- *                              tile_n; 8 warps (stream_wide: 16)
+ *   CTA (tile, split)          n / splits neighbouring outputs, or one more, in passes of at most
+ *                              tile_n; 8 warps (stream_wide: 16), and 4 which bring the tokens,
+ *                              so that neither queues behind the other, and leave
  *   warp w                     K-blocks w, w + warps, ... of 64 k; ring of `stages` blocks
  *   end of a pass              partial sums meet in shared memory and are added in the order of
  *                              warps by one thread an output: the same bits for every grid
@@ -24,8 +25,9 @@
 #include "ptx.cuh"
 #include "stream_launch.h"
 
-#define WARPS (ROW_SCHEDULE_STREAM_WIDE ? 16 : 8)
-#define THREADS (32 * WARPS)
+#define WARPS tglu_stream_warps(ROW_SCHEDULE_STREAM_WIDE)
+#define THREADS (32 * WARPS) /* that multiply */
+#define TOKEN_THREADS (32 * TGLU_STREAM_TOKEN_WARPS)
 #define BLOCKS tglu_stream_blocks(ROW_TILE_N, ROW_OP_GLU)
 #define GROUPS (ROW_TILE_M / 8) /* of 8 tokens */
 #define ROWS_OF_BLOCK (ROW_OP_GLU ? 8 : 16)
@@ -33,6 +35,8 @@
 #define STAGE_BYTES (4 * BLOCKS * SLOT_BYTES)
 #define PARTIAL_FLOATS (BLOCKS * GROUPS * 128) /* of one warp */
 #define BLOCK_BYTES (2 * TGLU_TILE_K)          /* a K-block of one row */
+
+enum { BARRIER_TOKENS = 1, BARRIER_PARTIALS = 2 };
 
 static_assert(ROW_TILE_M % 8 == 0 && ROW_TILE_N % ROWS_OF_BLOCK == 0, "whole mma tiles");
 static_assert(ROW_CLUSTER_M == 1, "no clusters");
@@ -47,14 +51,14 @@ typedef struct stream_work {
 
 TGLU_DEVICE stream_work work_of(const tglu_stream_launch &p, int warp) {
   stream_work w;
-  const uint32_t x = blockIdx.x, share = (uint32_t)p.n / gridDim.x;
-  const uint32_t larger = p.n - share * gridDim.x; /* CTAs with one more */
+  const uint32_t x = blockIdx.y, share = (uint32_t)p.n / gridDim.y;
+  const uint32_t larger = p.n - share * gridDim.y; /* CTAs with one more */
   w.n_begin = share * x + (x < larger ? x : larger);
   const int32_t count = share + (x < larger);
   w.n_end = w.n_begin + count;
   w.passes = (count + ROW_TILE_N - 1) / ROW_TILE_N;
   w.height = w.passes > 1 ? (count + w.passes - 1) / w.passes : count;
-  w.token = blockIdx.y * ROW_TILE_M;
+  w.token = blockIdx.x * ROW_TILE_M;
   w.tokens = p.m - w.token < ROW_TILE_M ? p.m - w.token : ROW_TILE_M;
   const int32_t k_blocks = (p.k + TGLU_TILE_K - 1) / TGLU_TILE_K;
   w.first = warp;
@@ -144,37 +148,73 @@ TGLU_DEVICE void load_weights(const tglu_stream_launch &p, const stream_work &w,
   }
 }
 
-/* All of K of this CTA's tokens into shared memory, zeros up to a whole block: whole chunks by
- * one thread's bulk copies, which complete `barrier`; the rest, and everything where nothing is
- * aligned, by all threads. */
+/* All of K of this CTA's tokens into shared memory, zeros up to a whole block, by the token
+ * warps.  CTAs begin at different places, since all of them read the same lines. */
 TGLU_DEVICE void load_tokens(const tglu_stream_launch &p, const stream_work &w, uint32_t to,
-                             uint32_t barrier) {
-  const int32_t whole = ROW_LOADER_GENERAL ? 0 : p.k / 8;
-  const int32_t padded = (p.k + TGLU_TILE_K - 1) / TGLU_TILE_K * (TGLU_TILE_K / 8);
+                             uint32_t thread) {
+  const uint32_t chunks = (p.k + TGLU_TILE_K - 1) / TGLU_TILE_K * (TGLU_TILE_K / 8); /* a token */
+  const uint32_t total = w.tokens * chunks;
+  const uint32_t begin = blockIdx.y * TOKEN_THREADS % total;
   const char *from = (const char *)p.x + (int64_t)w.token * p.ldx * 2;
-  if (threadIdx.x == 0) mbarrier_arrive_expect_tx(barrier, w.tokens * whole * 16);
 #pragma unroll 1
-  for (int t = 0; t < w.tokens; t++) {
-    if (threadIdx.x == 0 && whole > 0) bulk_load(to, from, 16 * whole, barrier);
-#pragma unroll 1
-    for (int32_t chunk = whole + threadIdx.x; chunk < padded; chunk += THREADS) {
-      store_shared_16(to + 16 * chunk,
-                      load_elements(from + 16 * chunk, bytes_within(8 * chunk, p.k)));
-    }
-    to += tglu_stream_token_bytes(p.k);
-    from += p.ldx * 2;
+  for (uint32_t i = thread; i < total; i += TOKEN_THREADS) {
+    const uint32_t at = i + begin < total ? i + begin : i + begin - total;
+    const uint32_t token = at / chunks, chunk = at % chunks;
+    copy_chunk(to + token * tglu_stream_token_bytes(p.k) + 16 * chunk,
+               from + (token * p.ldx + 8 * chunk) * 2, bytes_within(8 * chunk, p.k));
   }
 }
 
-/* acc += the block in the slot, with the tokens at x (this lane's token of group 0, this
- * block): 4 k-steps of 16. */
-TGLU_DEVICE void multiply(uint32_t slot, const uint32_t (&x)[GROUPS], uint32_t block,
+/* This lane's tokens, one a group: where the first chunk of this warp's first K-block lies, in
+ * shared memory; with the general loader in memory, and its k.  Columns of absent tokens repeat
+ * the last one's: they are not stored. */
+typedef struct stream_tokens {
+#if ROW_LOADER_GENERAL
+  const char *at[GROUPS];
+  int32_t k, k_size;
+#else
+  uint32_t at[GROUPS];
+#endif
+} stream_tokens;
+
+TGLU_DEVICE stream_tokens tokens_of(const tglu_stream_launch &p, const stream_work &w,
+                                    uint32_t resident, int warp, int lane) {
+  stream_tokens x;
+  const int32_t k = warp * TGLU_TILE_K + 8 * (lane % 4);
+#pragma unroll
+  for (int j = 0; j < GROUPS; j++) {
+    const int32_t token = min(8 * j + lane / 4, w.tokens - 1);
+#if ROW_LOADER_GENERAL
+    x.at[j] = (const char *)p.x + ((w.token + token) * p.ldx + k) * 2;
+#else
+    x.at[j] = resident + token * tglu_stream_token_bytes(p.k) + 2 * k;
+#endif
+  }
+#if ROW_LOADER_GENERAL
+  x.k = k;
+  x.k_size = p.k;
+#endif
+  return x;
+}
+
+/* 8 elements of the token of group j, `offset` bytes further. */
+TGLU_DEVICE uint4 token_chunk(const stream_tokens &x, int j, uint32_t offset) {
+#if ROW_LOADER_GENERAL
+  return load_elements(x.at[j] + offset, bytes_within(x.k + (int32_t)(offset / 2), x.k_size));
+#else
+  return load_shared_16(x.at[j] + offset);
+#endif
+}
+
+/* acc += the weights in the slot times the tokens' block `offset` bytes further: 4 k-steps of
+ * 16. */
+TGLU_DEVICE void multiply(uint32_t slot, const stream_tokens &x, uint32_t offset,
                           float (&acc)[BLOCKS][GROUPS][4]) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     uint4 token[GROUPS];
 #pragma unroll
-    for (int j = 0; j < GROUPS; j++) token[j] = load_shared_16(x[j] + block + 64 * half);
+    for (int j = 0; j < GROUPS; j++) token[j] = token_chunk(x, j, offset + 64 * half);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
       const uint4 lower = load_shared_16(slot + (4 * b + half) * SLOT_BYTES);
@@ -222,26 +262,11 @@ TGLU_DEVICE void finish(const tglu_stream_launch &p, const float *partials, int3
   ((uint16_t *)p.out)[m * p.ldo + n] = (uint16_t)pack_pair(value, 0.0f);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, ROW_SCHEDULE_STREAM_WIDE ? 1 : 2)
-    ROW_NAME(const __grid_constant__ tglu_stream_launch p) {
-  extern __shared__ __align__(128) uint8_t dynamic[];
+TGLU_DEVICE void stream(const tglu_stream_launch &p, const stream_work &w, uint32_t ring,
+                        float *partials, uint32_t tokens) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const stream_work w = work_of(p, warp);
-  const uint32_t ring = smem_address(dynamic) + 16 * threadIdx.x;
-  float *partials = (float *)(dynamic + ROW_STAGES * STAGE_BYTES);
-  const uint32_t barrier = smem_address(partials + WARPS * PARTIAL_FLOATS);
-  const uint32_t tokens = barrier + 16;
   const int32_t steps = w.passes * w.blocks;
-
-  if (threadIdx.x == 0) {
-    mbarrier_init(barrier, 1);
-    fence_proxy_async();
-  }
-  const bool stable = p.flags & TGLU_LAUNCH_STABLE_WEIGHTS;
-  if (!stable) {
-    dependency_wait();
-    load_tokens(p, w, tokens, barrier);
-  }
+  if (!(p.flags & TGLU_LAUNCH_STABLE_WEIGHTS)) dependency_wait();
   stream_cursor at;
   at.pass = 0;
   begin_pass(p, w, at, lane);
@@ -250,21 +275,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_SCHEDULE_STREAM_WIDE ?
     if (s < steps) load_weights(p, w, at, ring + s * STAGE_BYTES, lane);
     async_commit();
   }
-  if (stable) {
-    dependency_wait();
-    load_tokens(p, w, tokens, barrier);
-  }
+  dependency_wait();
   dependents_launch();
-  __syncthreads();
-  mbarrier_wait(barrier, 0);
+  named_barrier_sync(BARRIER_TOKENS, THREADS + TOKEN_THREADS);
 
-  /* Columns of absent tokens repeat the last one's; they are not stored. */
-  uint32_t x[GROUPS];
-#pragma unroll
-  for (int j = 0; j < GROUPS; j++) {
-    const int32_t token = min(8 * j + lane / 4, w.tokens - 1);
-    x[j] = tokens + token * tglu_stream_token_bytes(p.k) + warp * BLOCK_BYTES + 16 * (lane % 4);
-  }
+  const stream_tokens x = tokens_of(p, w, tokens, warp, lane);
   uint32_t slot = ring;
   int32_t issued = ROW_STAGES;
   for (int32_t pass = 0; pass < w.passes; pass++) {
@@ -278,7 +293,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_SCHEDULE_STREAM_WIDE ?
       slot += STAGE_BYTES;
       if (slot == ring + ROW_STAGES * STAGE_BYTES) slot = ring;
     }
-    if (pass > 0) __syncthreads(); /* the last pass's partial sums have been read */
+    /* The last pass's partial sums have been read. */
+    if (pass > 0) named_barrier_sync(BARRIER_PARTIALS, THREADS);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
 #pragma unroll
@@ -289,12 +305,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_SCHEDULE_STREAM_WIDE ?
         to[32] = make_float2(acc[b][j][2], acc[b][j][3]);
       }
     }
-    __syncthreads();
+    named_barrier_sync(BARRIER_PARTIALS, THREADS);
     const int32_t n = w.n_begin + pass * w.height;
     const int32_t height = w.n_end - n < w.height ? w.n_end - n : w.height;
     for (int e = threadIdx.x; e < height * ROW_TILE_M; e += THREADS) {
       const int token = e % ROW_TILE_M, o = e / ROW_TILE_M;
       if (token < w.tokens) finish(p, partials, n + o, o, w.token + token, token);
     }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS + TOKEN_THREADS, 1)
+    ROW_NAME(const __grid_constant__ tglu_stream_launch p) {
+  extern __shared__ __align__(128) uint8_t dynamic[];
+  const stream_work w = work_of(p, threadIdx.x / 32);
+  float *partials = (float *)(dynamic + ROW_STAGES * STAGE_BYTES);
+  const uint32_t tokens = smem_address(partials + WARPS * PARTIAL_FLOATS);
+  if (threadIdx.x < THREADS) {
+    stream(p, w, smem_address(dynamic) + 16 * threadIdx.x, partials, tokens);
+  } else {
+    dependency_wait();
+    dependents_launch();
+    if (!ROW_LOADER_GENERAL) {
+      load_tokens(p, w, tokens, threadIdx.x - THREADS);
+      async_commit();
+      async_wait<0>();
+    }
+    named_barrier_arrive(BARRIER_TOKENS, THREADS + TOKEN_THREADS);
   }
 }

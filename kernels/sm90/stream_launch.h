@@ -1,11 +1,11 @@
 /* The launch contract of the `stream` rows: few tokens, weights streamed once.  Plain C,
  * compiled for both sides.
  *
- * A launch: grid (splits, ceil(m / tile_m), 1), block tglu_stream_threads(...) threads, no
- * cluster, dynamic shared memory tglu_stream_smem_bytes(...).  Each CTA computes n /
- * splits outputs (or one more) of its tokens, all of K by itself, so any splits >= 1 gives the
- * whole result, bit for bit the same; 1 <= splits <= n is sensible, best is as many as can be
- * resident at once.  No tensor maps, no workspace. */
+ * A launch: grid (ceil(m / tile_m), splits, 1), block tglu_stream_threads(...) threads, no
+ * cluster, dynamic shared memory tglu_stream_smem_bytes(...).  Each CTA computes n / splits
+ * outputs (or one more) of its tokens, all of K by itself, so any splits >= 1 gives the whole
+ * result, bit for bit the same; 1 <= splits <= n is sensible, best is one CTA an SM.  No tensor
+ * maps, no workspace. */
 #ifndef TGLU_SM90_STREAM_LAUNCH_H
 #define TGLU_SM90_STREAM_LAUNCH_H
 
@@ -35,8 +35,12 @@ typedef struct tglu_stream_launch {
   float alpha, limit, offset;
 } tglu_stream_launch;
 
-/* Warps of a CTA: 8; `stream_wide`: 16. */
-TGLU_HOST_DEVICE int32_t tglu_stream_threads(int32_t wide) { return wide ? 512 : 256; }
+/* Warps of a CTA: 8 that multiply (`stream_wide`: 16), and 4 that fetch the tokens. */
+#define TGLU_STREAM_TOKEN_WARPS 4
+TGLU_HOST_DEVICE int32_t tglu_stream_warps(int32_t wide) { return wide ? 16 : 8; }
+TGLU_HOST_DEVICE int32_t tglu_stream_threads(int32_t wide) {
+  return 32 * (tglu_stream_warps(wide) + TGLU_STREAM_TOKEN_WARPS);
+}
 
 /* m16 weight tiles of a pass: op glu packs 8 gate and 8 up rows in one. */
 TGLU_HOST_DEVICE int32_t tglu_stream_blocks(int32_t tile_n, int32_t glu) {
@@ -50,17 +54,17 @@ TGLU_HOST_DEVICE int32_t tglu_stream_token_bytes(int32_t k) {
 }
 
 /* Bytes of the rings and the partial sums:
- *   offset 0   rings: stages x threads x 64 bytes a weight tile
- *   ring end   partial sums: warps x [tile_m x 16 blocks] floats
- *   sums end   one mbarrier in 16 bytes                                                  */
+ *   offset 0   rings: stages x warps x 2 KB a weight tile
+ *   ring end   partial sums: warps x [tile_m x 16 blocks] floats                         */
 TGLU_HOST_DEVICE int32_t tglu_stream_fixed_bytes(int32_t tile_m, int32_t tile_n, int32_t stages,
                                                  int32_t glu, int32_t wide) {
-  int32_t blocks = tglu_stream_blocks(tile_n, glu), threads = tglu_stream_threads(wide);
-  return stages * threads * 64 * blocks + threads / 32 * tile_m * 16 * blocks * 4 + 16;
+  int32_t blocks = tglu_stream_blocks(tile_n, glu), warps = tglu_stream_warps(wide);
+  return warps * (stages * 32 * 64 * blocks + tile_m * 16 * blocks * 4);
 }
 
-/* Dynamic shared memory of a launch: behind those, min(m, tile_m) tokens of X, all of K.  64-bit,
- * since it may be far more than a CTA can have: then the row cannot serve the call. */
+/* Dynamic shared memory of a launch: behind those, min(m, tile_m) tokens of X, all of K; none
+ * with the loader general: m = 0.  64-bit, since it may be far more than a CTA can have: then
+ * the row cannot serve the call. */
 TGLU_HOST_DEVICE int64_t tglu_stream_smem_bytes(int32_t tile_m, int32_t tile_n, int32_t stages,
                                                 int32_t glu, int32_t wide, int32_t m, int32_t k) {
   return tglu_stream_fixed_bytes(tile_m, tile_n, stages, glu, wide) +
