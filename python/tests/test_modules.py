@@ -91,3 +91,12 @@ def test_refused_options():
         tileglu.GLU(8, 4, layout="stacked")
     with pytest.raises(ValueError, match="activation: 'gelu'"):
         tileglu.MLP(8, 4, "gelu")
+
+
+def test_a_projection_that_is_no_plain_linear_is_refused():
+    class Adapter(torch.nn.Linear):
+        pass
+    module = tileglu.MLP(8, 4).requires_grad_(False)
+    module.up_proj = Adapter(8, 4)
+    with pytest.raises(TypeError, match="up_proj: is a Adapter; only plain torch.nn.Linear"):
+        module(torch.randn(2, 8))

@@ -5,6 +5,16 @@ import torch
 from . import _ops, _rules
 
 
+def _operands(module, name):
+    """Weight and bias of a projection.  By way of the dictionaries: torch's attributes of
+    modules cost more than the rest of a call."""
+    linear = module._modules[name]
+    if type(linear) is not torch.nn.Linear:
+        raise TypeError(f"{name}: is a {type(linear).__name__}; only plain torch.nn.Linear "
+                        "layers can be computed together")
+    return linear._parameters["weight"], linear._parameters["bias"]
+
+
 class _Gated(torch.nn.Module):
     """What both modules have: the projections, named as in Hugging Face models."""
 
@@ -34,12 +44,13 @@ class GLU(_Gated):
 
     def forward(self, x):
         if self.layout == "separate":
-            gate, up = self.gate_proj, self.up_proj
-            return _ops.glu(x, gate.weight, up.weight, gate_bias=gate.bias, up_bias=up.bias,
+            gate, gate_bias = _operands(self, "gate_proj")
+            up, up_bias = _operands(self, "up_proj")
+            return _ops.glu(x, gate, up, gate_bias=gate_bias, up_bias=up_bias,
                             activation=self.activation, alpha=self.alpha, limit=self.limit,
                             offset=self.offset)
-        both = self.gate_up_proj
-        return _ops.glu(x, gate_up=both.weight, gate_up_bias=both.bias, layout=self.layout,
+        both, bias = _operands(self, "gate_up_proj")
+        return _ops.glu(x, gate_up=both, gate_up_bias=bias, layout=self.layout,
                         activation=self.activation, alpha=self.alpha, limit=self.limit,
                         offset=self.offset)
 
@@ -56,15 +67,14 @@ class MLP(_Gated):
                                          dtype=dtype)
 
     def forward(self, x, residual=None):
-        down = self.down_proj
+        down, down_bias = _operands(self, "down_proj")
         if self.layout == "separate":
-            gate, up = self.gate_proj, self.up_proj
-            return _ops.mlp(x, gate.weight, up.weight, down.weight, gate_bias=gate.bias,
-                            up_bias=up.bias, down_bias=down.bias, residual=residual,
-                            activation=self.activation, alpha=self.alpha, limit=self.limit,
-                            offset=self.offset)
-        both = self.gate_up_proj
-        return _ops.mlp(x, gate_up=both.weight, gate_up_bias=both.bias, down=down.weight,
-                        down_bias=down.bias, residual=residual, layout=self.layout,
-                        activation=self.activation, alpha=self.alpha, limit=self.limit,
-                        offset=self.offset)
+            gate, gate_bias = _operands(self, "gate_proj")
+            up, up_bias = _operands(self, "up_proj")
+            return _ops.mlp(x, gate, up, down, gate_bias=gate_bias, up_bias=up_bias,
+                            down_bias=down_bias, residual=residual, activation=self.activation,
+                            alpha=self.alpha, limit=self.limit, offset=self.offset)
+        both, bias = _operands(self, "gate_up_proj")
+        return _ops.mlp(x, gate_up=both, gate_up_bias=bias, down=down, down_bias=down_bias,
+                        residual=residual, layout=self.layout, activation=self.activation,
+                        alpha=self.alpha, limit=self.limit, offset=self.offset)
