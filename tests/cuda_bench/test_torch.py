@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The Python driver, with a stub in torch's place and the fake GPU."""
+import csv
 import os
 import pathlib
 import sys
@@ -36,6 +37,19 @@ class Torch(Case):
         self.assertTrue(all(l["eager_us"] for l in lines))
         self.assertIn("torch.nn.functional.linear over bare", out)
         self.assertEqual(out.count("custom m 100: 0.8"), 1)
+
+    def test_mlp(self):
+        self.driver("--op", "mlp", "--pdl", "0,1", "--controls")
+        with open(self.out, newline="", encoding="ascii") as file:
+            lines = list(csv.DictReader(file))
+        self.assertEqual([l["pdl"] for l in lines], ["0", "1"])
+        # three products, two passes
+        self.assertAlmostEqual(number(lines[0], "eager_us"), 11.5, delta=0.01)
+        self.assertTrue(number(lines[1], "eager_us"))
+
+    def test_down(self):
+        self.driver("--op", "down")
+        self.assertEqual([l["eager_us"] for l in self.lines()], [""])
 
     def test_types_and_layouts(self):
         self.driver("--dtype", "f16")

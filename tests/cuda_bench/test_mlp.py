@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""The bench of whole MLPs and of down projections alone, on the fake GPU."""
+import csv
+import os
+import subprocess
+
+from bench_support import (CUBLAS, FAKE, OK, QUICK, RUNTIME, WRONG, Case, main, number,
+                           strict_json)
+
+COLUMNS = ("date,commit,glu_row_hash,down_row_hash,card,driver,model,m,n,k,dtype,activation,"
+           "layout,glu_row,down_row,chosen,mode,pdl,sm_clock_mhz,us,gemm3_us,unfused_us,eager_us,"
+           "floor_us,ratio_gemm3,ratio_unfused,ratio_eager,floor_over_us,tflops,share_of_989,tbs,"
+           "rel_l2,share_over_1pct,reference_share_over_1pct").split(",")
+M, N, K = 100, 128, 64
+
+
+class Mlp(Case):
+    def measured(self, *arguments, **rest):
+        self.measure("--op", "mlp", *arguments, **rest)
+        with open(self.out, newline="", encoding="ascii") as file:
+            reader = csv.DictReader(file)
+            lines = list(reader)
+        self.assertEqual(reader.fieldnames[:len(COLUMNS)], COLUMNS)
+        return lines
+
+    def check_line(self, line):
+        us = number(line, "us")
+        self.assertTrue(line["glu_row"].startswith("glu_bf16_sm90_"))
+        self.assertTrue(line["down_row"].startswith("down_bf16_sm90_"))
+        for column in ("glu_row_hash", "down_row_hash"):
+            self.assertRegex(line[column], "^[0-9a-f]{8,}$")
+        self.assertAlmostEqual(number(line, "ratio_gemm3"), us / number(line, "gemm3_us"),
+                               delta=2e-3)
+        self.assertAlmostEqual(number(line, "tflops"), 6 * M * N * K / us / 1e6, delta=0.02)
+        self.assertAlmostEqual(number(line, "tbs"),
+                               2 * (2 * M * K + 3 * N * K) / us / 1e6, delta=1e-3)
+        self.assertLess(number(line, "rel_l2"), 2 ** -8)
+        self.assertLessEqual(number(line, "share_over_1pct"),
+                             number(line, "reference_share_over_1pct"))
+        self.assertEqual(line["eager_us"], "")
+        if line["mode"] != "sustained":
+            return
+        self.assertAlmostEqual(number(line, "floor_us"), 2.75, delta=0.02)
+        self.assertAlmostEqual(number(line, "floor_over_us"), 2.75 / us, delta=0.01)
+        # The activation kernel stands between the two products: 2.5 us in the fake.
+        self.assertAlmostEqual(number(line, "unfused_us") - number(line, "gemm3_us"), 2.5,
+                               delta=0.02)
+
+    def test_rows_pair_with_the_choice(self):
+        lines = self.measured("--rows", "all", "--pdl", "0,1", "--burst", "--stable-weights")
+        for pdl in "01":
+            these = [l for l in lines if l["pdl"] == pdl and l["mode"] == "sustained"]
+            pairs = {(l["glu_row"], l["down_row"]) for l in these}
+            self.assertEqual(len(pairs), len(these))
+            chosen = [l for l in these if l["chosen"] == "1"]
+            self.assertEqual(len(chosen), 1)
+            glu, down = chosen[0]["glu_row"], chosen[0]["down_row"]
+            self.assertTrue(all(g == glu or d == down for g, d in pairs))
+            self.assertGreater(len({g for g, _ in pairs}), 2)
+            self.assertGreater(len({d for _, d in pairs}), 2)
+        self.assertEqual([l["chosen"] for l in lines if l["mode"] == "burst"], ["1", "1"])
+        for line in lines:
+            self.check_line(line)
+
+    def test_writing_x_is_subtracted(self):
+        plain, after = self.measured("--pdl", "0,1")
+        for column in ("us", "gemm3_us", "unfused_us", "floor_us"):
+            self.assertAlmostEqual(number(plain, column), number(after, column), delta=0.03)
+
+    def test_types_layouts_activations(self):
+        for words in (["--dtype", "f16"], ["--layout", "interleaved"],
+                      ["--layout", "stacked_up_first"], ["--activation", "gelu_tanh"]):
+            line = self.measured(*words)[-1]
+            self.assertLess(number(line, "rel_l2"), 2 ** -8)
+            self.assertIsNotNone(number(line, "us"))
+
+    def test_tables_resume_json(self):
+        lines = self.measured("--rows", "all")
+        out, _ = self.bench("--tables", self.out, libraries=False)
+        self.assertIn("mlp, sustained, pdl 0 (R: time over the two bare GEMMs')", out)
+        self.assertNotIn("\nsustained", out)
+        document = strict_json(self.bench("--tables", self.out, "--json", libraries=False)[0])
+        self.assertEqual({l["op"] for l in document["lines"]}, {"mlp"})
+        self.assertEqual(len(document["lines"]), len(lines))
+        self.assertEqual(len(self.measured("--resume")), len(lines))
+
+    def test_best_and_near(self):
+        former = sorted(self.measured("--rows", "all"), key=lambda l: number(l, "us"))
+        best = {(l["glu_row"], l["down_row"]) for l in former[:2]}
+        first, self.out = self.out, self.folder / "again.csv"
+        again = self.measured("--rows", "best", "--from", first, "--top", "2")
+        self.assertLessEqual(best, {(l["glu_row"], l["down_row"]) for l in again})
+        self.out = self.folder / "near.csv"
+        near = self.measured("--rows", "near", "--top", "3")
+        self.assertLessEqual(len(near), 4)
+        self.assertEqual([l["chosen"] for l in near].count("1"), 1)
+
+    def test_wrong_rows(self):
+        for rows in ("down_", "glu_"):
+            self.out = self.folder / f"{rows}.csv"
+            lines = self.measured(code=WRONG, FAKE_WRONG=rows)
+            self.assertEqual([l["us"] for l in lines], [""])
+        self.out = self.folder / "unwritten.csv"
+        lines = self.measured(code=WRONG, FAKE_UNWRITTEN="down_")
+        self.assertEqual([l["us"] for l in lines], [""])
+
+    def test_invariant_and_energy(self):
+        self.measured("--invariant", self.folder / "i.csv", "--energy", self.folder / "e.csv",
+                      "--energy-ms", "5")
+        with open(self.folder / "i.csv", newline="", encoding="ascii") as file:
+            (line,) = csv.DictReader(file)
+        self.assertEqual(line["op"], "mlp")
+        for column in ("row", "down_row", "invariant_row", "invariant_down_row"):
+            self.assertIn("_sm90_", line[column])
+            self.assertRegex(line[column + "_hash"], "^[0-9a-f]{8,}$")
+        with open(self.folder / "e.csv", newline="", encoding="ascii") as file:
+            self.assertEqual([l["variant"] for l in csv.DictReader(file)], ["cublasLt", "chosen"])
+
+    def test_everything_that_can_fail(self):
+        for call in ("cuMemAlloc", "cuLaunchKernelEx", "cublasGemmEx", "cuGraphInstantiate",
+                     "cuMemcpyDtoH", "cublasLtMatmulAlgoGetHeuristic"):
+            for after in (0, 3, 6, 9, 12, 20, 40, 200):
+                done = subprocess.run(
+                    [str(w) for w in (os.environ["BENCH_TILEGLU"], "bench", "--device", "cuda",
+                     "--cuda-library", FAKE, "--nvml", FAKE, "--cublas", CUBLAS, "--op", "mlp",
+                     "--hidden", 8, "--intermediate", 8, "--tokens", 1, *QUICK)],
+                    capture_output=True, text=True, timeout=120,
+                    env={**os.environ, "FAKE_FAIL": f"{call}:{after}"})
+                text = done.stdout + done.stderr
+                self.assertNotIn("AddressSanitizer", text)
+                self.assertIn(done.returncode, (OK, RUNTIME), f"{call}:{after}\n{text}")
+                if done.returncode == OK:
+                    break
+
+
+class Down(Case):
+    def test_rows(self):
+        self.measure("--op", "down", "--rows", "all", "--pdl", "0,1", "--read",
+                     self.folder / "read.csv")
+        lines = self.lines()
+        self.assertGreater(len(lines), 4)
+        for line in lines:
+            us = number(line, "us")
+            self.assertTrue(line["row"].startswith("down_bf16_sm90_"))
+            self.assertEqual((line["m"], line["n"], line["k"]), ("100", "128", "64"))
+            self.assertEqual((line["unfused_us"], line["eager_us"]), ("", ""))
+            self.assertLess(number(line, "rel_l2"), 2 ** -8)
+            self.assertAlmostEqual(number(line, "ratio_bare"), us / number(line, "bare_us"),
+                                   delta=2e-3)
+            self.assertAlmostEqual(number(line, "tflops"), 2 * M * N * K / us / 1e6, delta=0.02)
+        out, _ = self.bench("--tables", self.out, libraries=False)
+        self.assertIn("down, sustained, pdl 1", out)
+        best = min((l for l in lines if l["pdl"] == "0"), key=lambda l: number(l, "us"))["row"]
+        first, self.out = self.out, self.folder / "again.csv"
+        self.measure("--op", "down", "--rows", "best", "--from", first, "--top", "1")
+        self.assertIn(best, {l["row"] for l in self.lines()})
+
+    def test_wrong(self):
+        self.measure("--op", "down", code=WRONG, FAKE_WRONG="down_")
+
+
+if __name__ == "__main__":
+    main()
