@@ -253,7 +253,9 @@ static PyObject *prepare(const core_entry *entry, PyObject *x, bound_call *call,
   if (!core_current_stream(call->slot, &args->stream)) return NULL;
   PyObject *out = core_new_tensor(x, call->shape, call->dims, &args->out);
   if (!out || args->workspace_bytes == 0) return out;
-  *space = core_new_bytes(x, args->workspace_bytes, &args->workspace);
+  const int64_t element = (int64_t)core_lib.dtype_bytes((tglu_dtype)call->key.dtype);
+  const int64_t elements = ((int64_t)args->workspace_bytes + element - 1) / element;
+  *space = core_new_tensor(x, &elements, 1, &args->workspace);
   if (*space) return out;
   Py_DECREF(out);
   return NULL;

@@ -16,8 +16,8 @@
 /* ---- library.c ---- */
 /* The calls of libtileglu.so that the module makes, as core_lib.NAME after core_open. */
 #define CORE_CALLS(XX)                                                                    \
-  XX(version) XX(version_string) XX(status_name) XX(last_error) XX(cpu_isa)               \
-  XX(dtype_name) XX(backend_name) XX(context_options_init) XX(context_create)             \
+  XX(version) XX(version_string) XX(status_name) XX(last_error)                           \
+  XX(dtype_bytes) XX(backend_name) XX(context_options_init) XX(context_create)             \
   XX(context_destroy) XX(context_info_init) XX(context_get_info) XX(run_args_init)        \
   XX(plan_info_init) XX(glu_desc_init) XX(glu_create) XX(glu_destroy) XX(glu_run)         \
   XX(glu_workspace_bytes) XX(glu_explain) XX(glu_get_plan) XX(mlp_desc_init)              \
@@ -110,9 +110,8 @@ bool core_is_plain(PyObject *tensor);
 int core_watched(void);
 int core_grad_enabled(void);
 int core_requires_grad(PyObject *tensor);
-/* A new tensor beside `like`, contiguous; or of bytes.  New references. */
+/* A new contiguous tensor of like's type on its device, and its address. */
 PyObject *core_new_tensor(PyObject *like, const int64_t *shape, int32_t dims, void **data);
-PyObject *core_new_bytes(PyObject *like, size_t bytes, void **data);
 /* torch's current stream of a slot into *stream; false with an exception set. */
 bool core_current_stream(int slot, void **stream);
 /* torch.get_num_threads(), or 0 before core_setup. */

@@ -28,7 +28,7 @@ enum { MAX_WATCHES = 12 };
 static PyObject *tensor_type, *parameter_type;
 static PyObject *dtypes[4]; /* by tglu_dtype */
 static PyObject *watches;   /* tuple of callables without arguments: true is watched */
-static PyObject *forward_ad, *grad_enabled, *raw_stream, *num_threads, *empty_bytes;
+static PyObject *forward_ad, *grad_enabled, *raw_stream, *num_threads;
 static const dl_exchange *exchange;
 
 /* Interned names. */
@@ -63,17 +63,17 @@ PyObject *core_setup(PyObject *self, PyObject *args, PyObject *keywords)
   (void)self;
   static char *names[] = {"tensor", "parameter", "bf16", "f16", "f32", "watches",
                           "forward_ad", "grad_enabled", "raw_stream", "num_threads",
-                          "empty_bytes", "exchange", NULL};
-  PyObject *given[12];
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "$OOOOOO!OOOOOO", names, &given[0],
+                          "exchange", NULL};
+  PyObject *given[11];
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "$OOOOOO!OOOOO", names, &given[0],
                                    &given[1], &given[2], &given[3], &given[4], &PyTuple_Type,
                                    &given[5], &given[6], &given[7], &given[8], &given[9],
-                                   &given[10], &given[11]))
+                                   &given[10]))
     return NULL;
   if (!intern_names()) return NULL;
   const dl_exchange *table = NULL;
-  if (given[11] != Py_None) {
-    table = PyCapsule_GetPointer(given[11], "dlpack_exchange_api");
+  if (given[10] != Py_None) {
+    table = PyCapsule_GetPointer(given[10], "dlpack_exchange_api");
     if (!table) return NULL;
     if (table->header.major != 1 || !table->tensor_from_object) table = NULL;
   }
@@ -82,7 +82,6 @@ PyObject *core_setup(PyObject *self, PyObject *args, PyObject *keywords)
   keep(&dtypes[TGLU_DTYPE_F32], given[4]), keep(&watches, given[5]);
   keep(&forward_ad, given[6]), keep(&grad_enabled, given[7]);
   keep(&raw_stream, or_null(given[8])), keep(&num_threads, given[9]);
-  keep(&empty_bytes, given[10]);
   exchange = table;
   Py_RETURN_NONE;
 }
@@ -228,19 +227,6 @@ int core_requires_grad(PyObject *tensor)
 
 /* ---- new tensors, streams ---- */
 
-/* The address of a tensor that was just made; takes the tensor back where there is none. */
-static PyObject *with_address(PyObject *made, void **data)
-{
-  int64_t pointer = 0;
-  if (!made) return NULL;
-  if (!read_integer(PyObject_CallMethodObjArgs(made, n_data_ptr, NULL), &pointer)) {
-    Py_DECREF(made);
-    return NULL;
-  }
-  *data = (void *)(intptr_t)pointer;
-  return made;
-}
-
 PyObject *core_new_tensor(PyObject *like, const int64_t *shape, int32_t dims, void **data)
 {
   PyObject *sizes = PyTuple_New(dims), *strides = PyTuple_New(dims), *made = NULL;
@@ -255,15 +241,14 @@ PyObject *core_new_tensor(PyObject *like, const int64_t *shape, int32_t dims, vo
   }
   if (done) made = PyObject_CallMethodObjArgs(like, n_new_empty_strided, sizes, strides, NULL);
   Py_XDECREF(sizes), Py_XDECREF(strides);
-  return with_address(made, data);
-}
-
-PyObject *core_new_bytes(PyObject *like, size_t bytes, void **data)
-{
-  PyObject *size = PyLong_FromSize_t(bytes);
-  PyObject *made = size ? PyObject_CallFunctionObjArgs(empty_bytes, like, size, NULL) : NULL;
-  Py_XDECREF(size);
-  return with_address(made, data);
+  int64_t pointer = 0;
+  if (!made) return NULL;
+  if (!read_integer(PyObject_CallMethodObjArgs(made, n_data_ptr, NULL), &pointer)) {
+    Py_DECREF(made);
+    return NULL;
+  }
+  *data = (void *)(intptr_t)pointer;
+  return made;
 }
 
 bool core_current_stream(int slot, void **stream)

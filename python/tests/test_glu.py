@@ -8,6 +8,7 @@ import torch
 
 import tileglu
 from support import ACTIVATIONS, BITS, LAYOUTS, Problem, assert_close, merge, poisoned
+from tileglu import _ops
 
 DTYPES = tuple(BITS)
 
@@ -16,6 +17,17 @@ DTYPES = tuple(BITS)
 def nan_in_new_memory():
     with poisoned():
         yield
+
+
+@pytest.fixture(params=["dlpack", "attributes"])
+def each_reader(request):
+    """Both ways in which C reads a tensor; torch before 2.10 or so has but one."""
+    if request.param == "attributes":
+        assert _ops._setup(exchange=None) is True
+    elif not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        pytest.skip("skipped: this torch has no table of DLPack functions")
+    yield
+    _ops._setup()
 
 
 @pytest.mark.parametrize("dtype, layout, activation",
@@ -60,7 +72,7 @@ def test_leading_dimensions(shape):
 
 
 @pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3), (2, 0, 3)])
-def test_no_tokens(shape):
+def test_no_tokens(shape, each_reader):
     problem = Problem(1, 24, 16)
     x = torch.empty(*shape, 24)
     assert tileglu.glu(x, problem.gate, problem.up).shape == (*shape, 16)
@@ -99,7 +111,7 @@ def views_of(x):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_activations_as_they_lie(dtype):
+def test_activations_as_they_lie(dtype, each_reader):
     problem = Problem((2, 5), 64, 48, dtype)
     rest = (problem.gate, problem.up, problem.down)
     want = tileglu.mlp(problem.x, *rest, residual=problem.residual)
@@ -113,7 +125,7 @@ def test_activations_as_they_lie(dtype):
     assert count == 6
 
 
-def test_repeated_rows():
+def test_repeated_rows(each_reader):
     problem = Problem((2, 5), 64, 48)
     for x in (problem.x[:1].expand(3, 5, 64), problem.x[:, :1].expand(2, 4, 64),
               problem.x[0, :1].expand(6, 64)):
@@ -122,7 +134,7 @@ def test_repeated_rows():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_weights_as_they_lie(dtype):
+def test_weights_as_they_lie(dtype, each_reader):
     problem = Problem(5, 64, 48, dtype)
     want = tileglu.mlp(problem.x, problem.gate, problem.up, problem.down)
     both = merge(problem.gate, problem.up, "stacked_gate_first")

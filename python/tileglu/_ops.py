@@ -14,9 +14,10 @@ from . import __version__, _core, _rules
 _MLP, _EAGER = 1, 2  # bits of the mode, as in core/call.c
 
 
-def _setup():
-    """Hands torch's types and functions to C.  Returns whether the eager way is open: not
-    where this torch lacks one of the functions that say what is watching."""
+def _setup(exchange=getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)):
+    """Hands torch's types and functions to C, with DLPack's table for reading tensors where
+    this torch has one.  Returns whether the eager way is open: not where it lacks one of the
+    functions that say what is watching."""
     c = torch._C
     names = ("_len_torch_function_stack", "_len_torch_dispatch_stack",
              "_is_any_autocast_enabled", "_are_functorch_transforms_active",
@@ -30,8 +31,7 @@ def _setup():
         forward_ad=torch.autograd.forward_ad, grad_enabled=torch.is_grad_enabled,
         raw_stream=getattr(c, "_cuda_getCurrentRawStream", None),
         num_threads=torch.get_num_threads,
-        empty_bytes=lambda like, size: torch.empty(size, dtype=torch.uint8, device=like.device),
-        exchange=getattr(torch.Tensor, "__dlpack_c_exchange_api__", None))
+        exchange=exchange)
     return None not in watches and hasattr(torch.autograd.forward_ad, "_current_level")
 
 
