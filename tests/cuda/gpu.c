@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/rows.h"
+
 gpu_driver gpu;
 gpu_totals gpu_total;
 const char *gpu_library;
@@ -57,7 +59,7 @@ static bool load_driver(const char *file) {
 bool gpu_open(const char *library, int device) {
   static const char *const names[REF_KERNELS] = {"ref_pattern", "ref_fill", "ref_sentinels",
                                                  "ref_differences", "ref_spin", "ref_judge",
-                                                 "ref_empty", "planted_write",
+                                                 "ref_judge_linear", "ref_empty", "planted_write",
                                                  "planted_read", "planted_race",
                                                  "planted_sync"};
   gpu_library = library;
@@ -104,20 +106,20 @@ void gpu_launch_empty(gpu_stream stream) {
   GPU(launch_ex(&config, kernels[REF_EMPTY], parameters, NULL));
 }
 
-static unsigned blocks_for(int64_t items) {
+unsigned gpu_blocks(int64_t items) {
   int64_t blocks = (items + 255) / 256, most = (int64_t)sm_count * 16;
   return (unsigned)(blocks < 1 ? 1 : blocks > most ? most : blocks);
 }
 
 void gpu_pattern(gpu_pointer data, int64_t count, gpu_stream stream) {
   void *parameters[] = {&data, &count};
-  gpu_launch(REF_PATTERN, blocks_for(count), stream, parameters);
+  gpu_launch(REF_PATTERN, gpu_blocks(count), stream, parameters);
 }
 
 void gpu_fill(gpu_pointer data, int dtype, int64_t rows, int64_t columns, int64_t ld,
               uint64_t seed, float scale, gpu_stream stream) {
   void *parameters[] = {&data, &dtype, &rows, &columns, &ld, &seed, &scale};
-  gpu_launch(REF_FILL, blocks_for(rows * columns), stream, parameters);
+  gpu_launch(REF_FILL, gpu_blocks(rows * columns), stream, parameters);
 }
 
 void gpu_spin(double milliseconds, unsigned blocks, gpu_stream stream) {
@@ -169,19 +171,24 @@ gpu_pointer gpu_take(size_t bytes) {
 /* Elements of pattern before and after a buffer; none where memcheck stands guard. */
 static int64_t guard(void) { return gpu_separate ? 0 : 2048; }
 
-/* A rows x columns matrix in a buffer of pattern; offset elements off 256 bytes. */
-static gpu_pointer matrix(const gpu_case *c, int64_t rows, int64_t columns, int64_t ld,
-                          int64_t offset, uint64_t seed, float scale, gpu_pointer *buffer,
-                          int64_t *elements) {
+gpu_pointer gpu_matrix(int dtype, int64_t rows, int64_t columns, int64_t ld, int64_t offset,
+                       uint64_t seed, float scale, gpu_pointer *buffer, int64_t *elements) {
   int64_t count = guard() + offset + rows * ld + guard();
   gpu_pointer base = gpu_take((size_t)count * 2);
   if (base == 0) return 0;
   gpu_pointer data = base + 2 * (uint64_t)(guard() + offset);
   gpu_pattern(base, count, NULL);
-  if (scale > 0) gpu_fill(data, c->dtype, rows, columns, ld, seed, scale, NULL);
+  if (scale > 0) gpu_fill(data, dtype, rows, columns, ld, seed, scale, NULL);
   if (buffer != NULL) *buffer = base;
   if (elements != NULL) *elements = count;
   return data;
+}
+
+/* One of a GLU's weights or biases; number counts them, for the seed. */
+static gpu_pointer weight(const gpu_case *c, int64_t rows, int64_t columns, int64_t ld,
+                          int number, float scale) {
+  return gpu_matrix(c->dtype, rows, columns, ld, c->w_off, c->seed + (uint64_t)number, scale,
+                    NULL, NULL);
 }
 
 bool gpu_operands_create(const gpu_case *c, gpu_operands *o) {
@@ -189,25 +196,26 @@ bool gpu_operands_create(const gpu_case *c, gpu_operands *o) {
   o->ldx = c->k + c->ldx_extra;
   o->ldw = c->k + c->ldw_extra;
   o->ldo = c->n + c->ldo_extra;
-  float w_scale = 1.5f / sqrtf((float)c->k);
+  float scale = 1.5f / sqrtf((float)c->k);
   int merged = c->layout != TGLU_LAYOUT_SEPARATE;
-  o->x = matrix(c, c->m, c->k, o->ldx, c->x_off, c->seed, 1.0f, NULL, NULL);
+  o->x = gpu_matrix(c->dtype, c->m, c->k, o->ldx, c->x_off, c->seed, 1.0f, NULL, NULL);
   if (merged) {
-    o->gate_up = matrix(c, 2 * c->n, c->k, o->ldw, c->w_off, c->seed + 1, w_scale, NULL, NULL);
+    o->gate_up = weight(c, 2 * c->n, c->k, o->ldw, 1, scale);
   } else {
-    o->gate = matrix(c, c->n, c->k, o->ldw, c->w_off, c->seed + 1, w_scale, NULL, NULL);
-    o->up = matrix(c, c->n, c->k, o->ldw, c->w_off, c->seed + 2, w_scale, NULL, NULL);
+    o->gate = weight(c, c->n, c->k, o->ldw, 1, scale);
+    o->up = weight(c, c->n, c->k, o->ldw, 2, scale);
   }
   bool room = o->x != 0 && (merged ? o->gate_up != 0 : o->gate != 0 && o->up != 0);
   if (c->bias && merged) {
-    o->gate_up_bias = matrix(c, 1, 2 * c->n, 2 * c->n, c->w_off, c->seed + 3, 0.5f, NULL, NULL);
+    o->gate_up_bias = weight(c, 1, 2 * c->n, 2 * c->n, 3, 0.5f);
     room = room && o->gate_up_bias != 0;
   } else if (c->bias) {
-    o->gate_bias = matrix(c, 1, c->n, c->n, c->w_off, c->seed + 3, 0.5f, NULL, NULL);
-    o->up_bias = matrix(c, 1, c->n, c->n, c->w_off, c->seed + 4, 0.5f, NULL, NULL);
+    o->gate_bias = weight(c, 1, c->n, c->n, 3, 0.5f);
+    o->up_bias = weight(c, 1, c->n, c->n, 4, 0.5f);
     room = room && o->gate_bias != 0 && o->up_bias != 0;
   }
-  o->out = matrix(c, c->m, c->n, o->ldo, c->out_off, 0, 0, &o->out_buffer, &o->out_elements);
+  o->out = gpu_matrix(c->dtype, c->m, c->n, o->ldo, c->out_off, 0, 0, &o->out_buffer,
+                      &o->out_elements);
   if (room && o->out != 0) {
     GPU(synchronize());
     return true;
@@ -287,15 +295,27 @@ ref_result gpu_judge(const gpu_operands *o, gpu_pointer values) {
   ref_problem p = gpu_reference_problem(o);
   int64_t first_row = 0, row_step = o->c.row_step > 0 ? o->c.row_step : 1;
   if (row_step > 1) first_row = (p.m - 1) % row_step; /* so that the last row is in */
-  int64_t first = (int64_t)(o->out - o->out_buffer) / 2, elements = o->out_elements;
-  gpu_pointer buffer = o->out_buffer, result = result_buffer;
-  ref_result host;
-  GPU(clear(result_buffer, 0, sizeof host));
+  gpu_pointer result = gpu_result_begin();
   void *judge[] = {&p, &first_row, &row_step, &result, &values};
-  gpu_launch(REF_JUDGE, blocks_for((p.m / row_step + 1) * p.n), NULL, judge);
-  int64_t rows = p.m, columns = p.n, ld = p.ldo;
-  void *around[] = {&buffer, &elements, &first, &rows, &columns, &ld, &result};
-  gpu_launch(REF_SENTINELS, blocks_for(elements), NULL, around);
+  gpu_launch(REF_JUDGE, gpu_blocks((p.m / row_step + 1) * p.n), NULL, judge);
+  gpu_check_around(o->out_buffer, o->out_elements, o->out, p.m, p.n, p.ldo);
+  return gpu_result_end();
+}
+
+gpu_pointer gpu_result_begin(void) {
+  GPU(clear(result_buffer, 0, sizeof(ref_result)));
+  return result_buffer;
+}
+
+void gpu_check_around(gpu_pointer buffer, int64_t elements, gpu_pointer data, int64_t rows,
+                      int64_t columns, int64_t ld) {
+  int64_t first = (int64_t)(data - buffer) / 2;
+  void *around[] = {&buffer, &elements, &first, &rows, &columns, &ld, &result_buffer};
+  gpu_launch(REF_SENTINELS, gpu_blocks(elements), NULL, around);
+}
+
+ref_result gpu_result_end(void) {
+  ref_result host;
   GPU(to_host(&host, result_buffer, sizeof host));
   return host;
 }
@@ -313,9 +333,7 @@ void gpu_describe(const gpu_case *c, char *text, size_t bytes) {
            (long long)c->w_off, (long long)c->out_off, (unsigned long long)c->seed);
 }
 
-static bool report(const gpu_case *c, const char *row, const ref_result *r) {
-  char text[256];
-  gpu_describe(c, text, sizeof text);
+bool gpu_report(const char *row, const char *text, const ref_result *r) {
   gpu_total.compared += (long long)r->compared;
   gpu_total.off_by_1pct += (long long)r->off_by_1pct;
   double rel_l2 = r->reference_squares > 0 ? sqrt(r->error_squares / r->reference_squares) : 0;
@@ -329,6 +347,12 @@ static bool report(const gpu_case *c, const char *row, const ref_result *r) {
                     row, r->wrong, r->compared, (long long)r->wrong_row,
                     (long long)r->wrong_column, r->wrong_value, r->wrong_reference,
                     r->wrong_allowed, text);
+}
+
+bool gpu_unserved(tglu_status status) {
+  if (status != TGLU_ERR_UNSUPPORTED || strncmp(tglu_last_error(), "row: ", 5) != 0) return false;
+  ++gpu_total.unserved;
+  return true;
 }
 
 bool gpu_run_case(tglu_context *context, const gpu_case *c) {
@@ -346,16 +370,17 @@ bool gpu_run_case(tglu_context *context, const gpu_case *c) {
   tglu_plan_info_init(&plan);
   gpu_operands_desc(&o, &d);
   gpu_operands_args(&o, NULL, &a);
-  bool ok = gpu_require(tglu_glu_create(context, &d, &glu) == TGLU_OK, "create: %s: %s",
-                        tglu_last_error(), text);
-  if (ok) {
+  tglu_status status = tglu_glu_create(context, &d, &glu);
+  if (status == TGLU_OK) {
     tglu_glu_get_plan(glu, c->m, &plan);
-    ok = gpu_require(tglu_glu_run(glu, &a) == TGLU_OK, "run: %s: %s", tglu_last_error(), text);
+    status = tglu_glu_run(glu, &a);
   }
-  if (ok) {
+  bool ok = gpu_unserved(status) ||
+            gpu_require(status == TGLU_OK, "run: %s: %s", tglu_last_error(), text);
+  if (status == TGLU_OK) {
     GPU(synchronize());
     ref_result r = gpu_judge(&o, 0);
-    ok = report(c, plan.row != NULL ? plan.row : "general row", &r);
+    ok = gpu_report(plan.row != NULL ? plan.row : "general row", text, &r);
   }
   tglu_glu_destroy(glu);
   gpu_operands_destroy(&o);
@@ -438,4 +463,36 @@ bool gpu_row_tiles(const char *name, int *tile_m, int *tile_n, int *cluster) {
   while (begin > name && begin[-1] >= '0' && begin[-1] <= '9') --begin;
   int stages;
   return sscanf(begin, "%dx%d_s%d_c%d", tile_m, tile_n, &stages, cluster) == 4;
+}
+
+bool gpu_row_general(const char *name) {
+  int32_t row = tglu__row_find(name);
+  return row >= 0 && tglu__rows[row].loader == tglu__loader_general;
+}
+
+bool gpu_serves(const tglu_glu *glu, const tglu_run_args *a) {
+  char text[4096] = "";
+  tglu_glu_explain(glu, a, text, sizeof text);
+  bool serves = strstr(text, "no kernel row serves") == NULL;
+  gpu_total.unserved += !serves;
+  return serves;
+}
+
+static gpu_pointer counter;
+
+void gpu_differences_begin(void) {
+  counter = gpu_take(sizeof(ref_result));
+  GPU(clear(counter, 0, sizeof(ref_result)));
+}
+
+void gpu_differences_add(gpu_pointer a, gpu_pointer b, int64_t count, gpu_stream stream) {
+  void *parameters[] = {&a, &b, &count, &counter};
+  gpu_launch(REF_DIFFERENCES, 256, stream, parameters);
+}
+
+unsigned long long gpu_differences_end(void) {
+  ref_result r;
+  GPU(synchronize());
+  GPU(to_host(&r, counter, sizeof r));
+  return r.different;
 }

@@ -68,9 +68,10 @@ void gpu_check(int result, const char *what);
 /* ---- reference kernels ---- */
 typedef enum gpu_kernel {
   REF_PATTERN, REF_FILL, REF_SENTINELS, REF_DIFFERENCES, REF_SPIN, REF_JUDGE,
-  REF_EMPTY,
+  REF_JUDGE_LINEAR, REF_EMPTY,
   REF_PLANTED_WRITE, REF_PLANTED_READ, REF_PLANTED_RACE, REF_PLANTED_SYNC, REF_KERNELS
 } gpu_kernel;
+unsigned gpu_blocks(int64_t items); /* for a kernel that strides over so many */
 void gpu_launch(gpu_kernel kernel, unsigned blocks, gpu_stream stream, void **parameters);
 /* The empty kernel, launched as a row of clusters of two with pdl is. */
 void gpu_launch_empty(gpu_stream stream);
@@ -88,6 +89,20 @@ size_t gpu_arena_free(void);
 size_t gpu_arena_mark(void);
 void gpu_arena_release(size_t mark);
 gpu_pointer gpu_take(size_t bytes);       /* 256-byte aligned; 0 if there is no room */
+
+/* A rows x columns matrix in a buffer of pattern; offset elements off 256 bytes; scale 0:
+ * not filled.  buffer and elements may be NULL.  0: no room. */
+gpu_pointer gpu_matrix(int dtype, int64_t rows, int64_t columns, int64_t ld, int64_t offset,
+                       uint64_t seed, float scale, gpu_pointer *buffer, int64_t *elements);
+
+/* ---- a verdict, added up on the device by the kernels launched in between ---- */
+gpu_pointer gpu_result_begin(void);
+/* Counts what lost its pattern in a buffer around the matrix at data. */
+void gpu_check_around(gpu_pointer buffer, int64_t elements, gpu_pointer data, int64_t rows,
+                      int64_t columns, int64_t ld);
+ref_result gpu_result_end(void);
+/* Counts and prints it. */
+bool gpu_report(const char *row, const char *text, const ref_result *r);
 
 /* ---- one case ---- */
 typedef struct gpu_case {
@@ -128,6 +143,7 @@ void gpu_describe(const gpu_case *c, char *text, size_t bytes);
 /* ---- counting ---- */
 typedef struct gpu_totals {
   long long passed, failed, skipped;
+  long long unserved; /* cases that the forced row says it cannot serve */
   long long compared, off_by_1pct;
   double worst_rel_l2;
 } gpu_totals;
@@ -135,6 +151,8 @@ extern gpu_totals gpu_total;
 /* expect counts a pass or a failure, require only a failure; both return ok. */
 bool gpu_require(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool gpu_expect(bool ok, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* True, and counted, if a forced row refused the case: "row: ... needs ...". */
+bool gpu_unserved(tglu_status status);
 void gpu_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 tglu_context *gpu_context(const char *row, int sm_limit, int pdl, int stable);
@@ -146,5 +164,14 @@ int64_t gpu_between(uint64_t *state, int64_t low, int64_t high);
 
 /* Tiles of a row, read off its name; false if the name is none. */
 bool gpu_row_tiles(const char *name, int *tile_m, int *tile_n, int *cluster);
+/* Whether the row has the general loader: it is then given what the others refuse. */
+bool gpu_row_general(const char *name);
+/* Whether the object's row serves this call; counted if not. */
+bool gpu_serves(const tglu_glu *glu, const tglu_run_args *a);
+
+/* Elements in which two buffers differ, added up on the device until the end. */
+void gpu_differences_begin(void); /* takes some of the arena */
+void gpu_differences_add(gpu_pointer a, gpu_pointer b, int64_t count, gpu_stream stream);
+unsigned long long gpu_differences_end(void);
 
 #endif /* TGLU_TEST_GPU_H */

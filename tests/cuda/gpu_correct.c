@@ -19,8 +19,6 @@ static void align_case(gpu_case *c) {
   c->ldw_extra = (8 - c->k % 8) % 8;
 }
 
-static bool general_row(const char *row) { return row != NULL && strstr(row, "_general_") != NULL; }
-
 /* ---- the checker ---- */
 
 static double host_value(int dtype, uint16_t bits) {
@@ -181,7 +179,7 @@ static void edges_of_row(const gpu_options *options, const char *row, int dtype)
       c.layout = 1 + i / 6 % 4;
       c.bias = i % 5 == 0;
       c.ldo_extra = i % 3 == 0 ? (8 - c.n % 8) % 8 : i % 3 == 1 ? 0 : 8 * (i % 4);
-      if (general_row(row)) {
+      if (gpu_row_general(row)) {
         c.ldx_extra = i % 9;
         c.ldw_extra = i / 3 % 9;
         c.x_off = i % 8;
@@ -214,7 +212,7 @@ static void matrix_of_row(const gpu_options *options, const char *row, int dtype
     c.alpha = i % 3 ? 1.702f : 0.75f;
     c.limit = i % 5 ? 7.0f : INFINITY;
     c.offset = i % 7 ? 1.0f : 0.0f;
-    if (general_row(row)) c.x_off = 1 + i % 7, c.w_off = i % 8;
+    if (gpu_row_general(row)) c.x_off = 1 + i % 7, c.w_off = i % 8;
     c.seed = gpu_random(&random);
     gpu_run_case(context, &c);
   }
@@ -247,7 +245,7 @@ static void small_of_row(const gpu_options *options, const char *row, int dtype)
     c.layout = shapes[i].layout;
     c.bias = shapes[i].bias;
     c.ldo_extra = shapes[i].ldo_extra;
-    if (general_row(row)) c.x_off = 1 + (int64_t)i, c.w_off = 3, c.ldw_extra = 1 + (int64_t)i;
+    if (gpu_row_general(row)) c.x_off = 1 + (int64_t)i, c.w_off = 3, c.ldw_extra = 1 + (int64_t)i;
     c.seed = gpu_random(&random);
     gpu_run_case(context, &c);
   }
@@ -263,18 +261,19 @@ static int64_t log_between(uint64_t *random, int64_t most) {
   return (int64_t)floor(exp(unit * log((double)most + 1)));
 }
 
+enum { MOST_ROWS = 128 };
 typedef struct sweep_state {
   const gpu_options *options;
-  tglu_context *planner, *rows[64];
-  char names[64][128];
-  int dtypes[64];
+  tglu_context *planner, *rows[MOST_ROWS];
+  char names[MOST_ROWS][128];
+  int dtypes[MOST_ROWS];
   int count;
 } sweep_state;
 static sweep_state sweep;
 
 static void sweep_row(const gpu_options *options, const char *row, int dtype) {
   (void)options;
-  if (sweep.count == 64) return;
+  if (sweep.count == MOST_ROWS) return;
   snprintf(sweep.names[sweep.count], sizeof sweep.names[0], "%s", row);
   sweep.dtypes[sweep.count] = dtype;
   sweep.rows[sweep.count] = gpu_context(row, 0, (int)(sweep.count % 2), 0);
@@ -314,7 +313,7 @@ void part_sweep(const gpu_options *options) {
     int row = (int)(i % (sweep.count + 1));
     tglu_context *context = row == sweep.count ? sweep.planner : sweep.rows[row];
     c.dtype = row == sweep.count ? sweep.dtypes[i % sweep.count] : sweep.dtypes[row];
-    if (row < sweep.count && general_row(sweep.names[row])) {
+    if (row < sweep.count && gpu_row_general(sweep.names[row])) {
       c.x_off = i % 8;
       c.w_off = i / 8 % 8;
       c.ldx_extra += i % 5;
@@ -368,7 +367,7 @@ static void offsets_of_row(const gpu_options *options, const char *row, int dtyp
     gpu_run_case(context, &c);
     c.ldo_extra = 1; /* direct stores */
     gpu_run_case(context, &c);
-    if (!general_row(row)) continue;
+    if (!gpu_row_general(row)) continue;
     c.ldx_extra = c.ldw_extra = 1;
     gpu_run_case(context, &c);
   }

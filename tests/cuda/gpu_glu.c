@@ -33,6 +33,12 @@ static const struct {
   {"repeat", part_repeat, "50 repeats, the same bits"},
   {"models", part_models, "Qwen2.5 shapes, the planner's choices"},
   {"offsets", part_offsets, "beyond 2^31 elements and bytes"},
+  {"linear", part_linear, "edges, alignments, biases and residuals, each down row"},
+  {"mlp", part_mlp, "types x activations x layouts x biases x residuals; real shapes"},
+  {"down_small", part_down_small, "small shapes, each down row, few SMs (for sanitizers)"},
+  {"down_order", part_down_order, "repeats, SM limits, half the SMs, each down row"},
+  {"mlp_order", part_mlp_order, "repeats, captures, streams, one workspace, programmatic launches"},
+  {"invariant", part_invariant, "batch_invariant: a token's bits among any others"},
   {"sweep", part_sweep, "random shapes, strides, offsets"},
   {"planted", part_planted, "a bug for a sanitizer tool to find: --row TOOL (only by name)"},
 };
@@ -46,28 +52,54 @@ double gpu_now(void) {
 
 bool gpu_out_of_time(const gpu_options *options) { return gpu_now() > options->part_end; }
 
-void gpu_each_row(const gpu_options *options,
-                  void (*visit)(const gpu_options *, const char *row, int dtype)) {
+static void each_row(const gpu_options *options, const char *op,
+                     void (*visit)(const gpu_options *, const char *row, int dtype)) {
   tglu_context *context = gpu_context(NULL, 0, 1, 0);
   if (context == NULL) return;
-  int visited = 0;
-  int32_t count = options->row != NULL ? 1 : tglu_row_count(context);
-  gpu_options share = *options; /* of the time: an equal one for each row */
-  for (int32_t i = 0; i < tglu_row_count(context); ++i) {
-    tglu_row_info info;
-    tglu_row_info_init(&info);
-    if (tglu_row_get(context, i, &info) != TGLU_OK || strcmp(info.op, "glu") != 0) continue;
-    if (options->row != NULL && strcmp(options->row, info.name) != 0) continue;
-    share.part_end = gpu_now() + (options->part_end - gpu_now()) / (count - visited);
-    ++visited;
-    if (!info.usable) {
-      gpu_skip("row %s cannot run here", info.name);
-      continue;
+  int visited = 0, other = 0, count = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    gpu_options share = *options; /* of the time: an equal one for each row */
+    for (int32_t i = 0; i < tglu_row_count(context); ++i) {
+      tglu_row_info info;
+      tglu_row_info_init(&info);
+      if (tglu_row_get(context, i, &info) != TGLU_OK) continue;
+      if (options->row != NULL && strcmp(options->row, info.name) != 0) continue;
+      bool ours = strcmp(info.op, op) == 0;
+      if (pass == 0) {
+        count += ours;
+        other += !ours;
+        continue;
+      }
+      if (!ours) continue;
+      share.part_end = gpu_now() + (options->part_end - gpu_now()) / (count - visited);
+      ++visited;
+      if (!info.usable) {
+        gpu_skip("row %s cannot run here", info.name);
+        continue;
+      }
+      gpu_totals before = gpu_total;
+      visit(&share, info.name, info.dtypes >> TGLU_DTYPE_F16 & 1 ? DTYPE_F16 : DTYPE_BF16);
+      if (gpu_total.unserved > before.unserved)
+        printf("  %s: %lld cases which it cannot serve\n", info.name,
+               gpu_total.unserved - before.unserved);
     }
-    visit(&share, info.name, info.dtypes >> TGLU_DTYPE_F16 & 1 ? DTYPE_F16 : DTYPE_BF16);
   }
-  gpu_require(visited > 0, "no row was tested");
+  if (options->row != NULL && other > 0) {
+    gpu_skip("row %s has not the operation %s", options->row, op);
+  } else {
+    gpu_require(visited > 0, "no row of the operation %s was tested", op);
+  }
   tglu_context_destroy(context);
+}
+
+void gpu_each_row(const gpu_options *options,
+                  void (*visit)(const gpu_options *, const char *row, int dtype)) {
+  each_row(options, "glu", visit);
+}
+
+void gpu_each_down_row(const gpu_options *options,
+                       void (*visit)(const gpu_options *, const char *row, int dtype)) {
+  each_row(options, "down", visit);
 }
 
 /* A kernel that never ends must end the program: nothing passes for too long. */
@@ -168,6 +200,8 @@ int main(int argc, char **argv) {
     fflush(stdout);
   }
   if (gpu_total.passed == 0 && gpu_total.failed == 0) ++gpu_total.failed;
+  if (gpu_total.unserved > 0)
+    printf("%lld cases which a forced row said it cannot serve\n", gpu_total.unserved);
   printf("%lld outputs compared, %lld off by more than 1 %%, worst relative L2 error of a "
          "case %.3g\n", gpu_total.compared, gpu_total.off_by_1pct, gpu_total.worst_rel_l2);
   printf("%lld passed, %lld failed, %lld skipped\n", gpu_total.passed, gpu_total.failed,

@@ -15,8 +15,6 @@ static gpu_case plain(int64_t m, int64_t n, int64_t k, int dtype, uint64_t seed)
                     .seed = seed};
 }
 
-static bool general_row(const char *row) { return strstr(row, "_general_") != NULL; }
-
 /* Operands, object and arguments of a case; NULL (and counted) if that failed. */
 static tglu_glu *prepare(tglu_context *context, const gpu_case *c, gpu_operands *o,
                          gpu_stream stream, tglu_run_args *a) {
@@ -28,8 +26,28 @@ static tglu_glu *prepare(tglu_context *context, const gpu_case *c, gpu_operands 
   }
   gpu_operands_desc(o, &d);
   gpu_operands_args(o, stream, a);
-  gpu_require(tglu_glu_create(context, &d, &glu) == TGLU_OK, "create: %s", tglu_last_error());
-  return glu;
+  tglu_status status = tglu_glu_create(context, &d, &glu);
+  if (gpu_unserved(status)) return NULL;
+  gpu_require(status == TGLU_OK, "create: %s", tglu_last_error());
+  if (glu == NULL || gpu_serves(glu, a)) return glu;
+  tglu_glu_destroy(glu);
+  return NULL;
+}
+
+/* Whether a forced row serves the case; asked outside of a capture. */
+static bool row_serves(const char *row, const gpu_operands *o) {
+  if (strstr(row, "_stream") == NULL) return true; /* the others take any size */
+  tglu_context *context = gpu_context(row, 0, 1, 0);
+  tglu_glu_desc d;
+  tglu_run_args a;
+  tglu_glu *glu = NULL;
+  gpu_operands_desc(o, &d);
+  gpu_operands_args(o, NULL, &a);
+  bool serves = context != NULL && !gpu_unserved(tglu_glu_create(context, &d, &glu)) &&
+                glu != NULL && gpu_serves(glu, &a);
+  tglu_glu_destroy(glu);
+  tglu_context_destroy(context);
+  return serves;
 }
 
 static void judge(const gpu_operands *o, const char *what) {
@@ -39,23 +57,6 @@ static void judge(const gpu_operands *o, const char *what) {
   gpu_expect(r.compared > 0 && r.wrong == 0 && r.overwritten == 0,
              "%s: %llu of %llu wrong, %llu overwritten: %s", what, r.wrong, r.compared,
              r.overwritten, text);
-}
-
-/* Elements in which two buffers differ, added up on the device until read. */
-static gpu_pointer counter;
-static void differences_begin(void) {
-  counter = gpu_take(sizeof(ref_result));
-  GPU(clear(counter, 0, sizeof(ref_result)));
-}
-static void differences_add(gpu_pointer a, gpu_pointer b, int64_t count, gpu_stream stream) {
-  void *parameters[] = {&a, &b, &count, &counter};
-  gpu_launch(REF_DIFFERENCES, 256, stream, parameters);
-}
-static unsigned long long differences_end(void) {
-  ref_result r;
-  GPU(synchronize());
-  GPU(to_host(&r, counter, sizeof r));
-  return r.different;
 }
 
 static void expect_run(const tglu_glu *glu, const tglu_run_args *a) {
@@ -74,7 +75,7 @@ static void repeat_row(const gpu_options *options, const char *row, int dtype) {
     tglu_glu *glu = prepare(context, &c, &o, NULL, &a);
     gpu_pointer first = gpu_take((size_t)(c.m * c.n) * 2);
     if (glu != NULL && first != 0) {
-      differences_begin();
+      gpu_differences_begin();
       void *out = a.out;
       a.out = (void *)(uintptr_t)first;
       expect_run(glu, &a);
@@ -82,9 +83,9 @@ static void repeat_row(const gpu_options *options, const char *row, int dtype) {
       for (int j = 0; j < 50; ++j) {
         gpu_poison(&o, NULL);
         expect_run(glu, &a);
-        differences_add(o.out, first, c.m * c.n, NULL);
+        gpu_differences_add(o.out, first, c.m * c.n, NULL);
       }
-      unsigned long long different = differences_end();
+      unsigned long long different = gpu_differences_end();
       gpu_expect(different == 0, "%s: %llu elements changed in 50 repeats", row, different);
       judge(&o, row);
     }
@@ -102,13 +103,17 @@ void part_repeat(const gpu_options *options) { gpu_each_row(options, repeat_row)
 static void capture_row(const gpu_options *options, const char *row, int dtype) {
   for (int i = 0; i < 3; ++i) {
     gpu_case c = plain(i == 0 ? 9 : 700, 520, i == 2 ? 1001 : 264, dtype, options->seed);
-    c.ldx_extra = c.ldw_extra = i == 2 && !general_row(row) ? 7 : 0;
-    if (general_row(row)) c.x_off = 1;
+    c.ldx_extra = c.ldw_extra = i == 2 && !gpu_row_general(row) ? 7 : 0;
+    if (gpu_row_general(row)) c.x_off = 1;
     gpu_stream stream;
     gpu_graph graph = NULL;
     gpu_exec exec;
     gpu_operands o;
     if (!gpu_operands_create(&c, &o)) continue;
+    if (!row_serves(row, &o)) {
+      gpu_operands_destroy(&o);
+      continue;
+    }
     GPU(stream_create(&stream, NON_BLOCKING));
     GPU(begin_capture(stream, 0)); /* global: the strictest */
     tglu_context *context = gpu_context(row, 0, i % 2, 0);
@@ -350,7 +355,7 @@ static void sms_of_row(const gpu_options *options, const char *row, int dtype) {
     c.row_step = c.m / 20;
     gpu_operands o;
     if (!gpu_operands_create(&c, &o)) continue;
-    gpu_pointer first = gpu_take((size_t)(c.m * c.n) * 2);
+    gpu_pointer first = row_serves(row, &o) ? gpu_take((size_t)(c.m * c.n) * 2) : 0;
     for (size_t j = 0; j < sizeof limits / sizeof limits[0] && first != 0; ++j) {
       if (limits[j] > 0 && limits[j] < cluster) {
         expect_too_few_sms(row, limits[j]);
@@ -375,9 +380,9 @@ static void sms_of_row(const gpu_options *options, const char *row, int dtype) {
         GPU(synchronize());
         judge(&o, row);
         size_t mark = gpu_arena_mark();
-        differences_begin();
-        differences_add(o.out, first, c.m * c.n, NULL);
-        unsigned long long different = differences_end();
+        gpu_differences_begin();
+        gpu_differences_add(o.out, first, c.m * c.n, NULL);
+        unsigned long long different = gpu_differences_end();
         gpu_arena_release(mark);
         gpu_expect(different == 0, "%s: %llu elements differ with %d SMs", row, different,
                    limits[j]);
@@ -412,7 +417,7 @@ static void pdl_of_row(const gpu_options *options, const char *row, int dtype) {
     next.ldx = next.ldo = c.n;
     for (int v = 0; v < VERSIONS; ++v) want[v] = gpu_take((size_t)(c.m * c.n) * 2);
     if (glu != NULL && want[VERSIONS - 1] != 0) {
-      differences_begin();
+      gpu_differences_begin();
       for (int i = 0; i < VERSIONS + ROUNDS; ++i) {
         int v = i % VERSIONS;
         gpu_poison(&o, stream);
@@ -427,9 +432,9 @@ static void pdl_of_row(const gpu_options *options, const char *row, int dtype) {
         expect_run(glu, &next);
         if (reference) GPU(synchronize());
         next.out = (void *)(uintptr_t)second;
-        if (!reference) differences_add(second, want[v], c.m * c.n, stream);
+        if (!reference) gpu_differences_add(second, want[v], c.m * c.n, stream);
       }
-      unsigned long long different = differences_end();
+      unsigned long long different = gpu_differences_end();
       gpu_expect(different == 0, "%s: %llu elements differ behind a kernel%s", row, different,
                  stable ? ", stable weights" : "");
     }

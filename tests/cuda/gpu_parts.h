@@ -17,6 +17,8 @@ bool gpu_out_of_time(const gpu_options *options);
 /* For every row of the library that options select. */
 void gpu_each_row(const gpu_options *options,
                   void (*visit)(const gpu_options *, const char *row, int dtype));
+void gpu_each_down_row(const gpu_options *options,
+                       void (*visit)(const gpu_options *, const char *row, int dtype));
 
 /* gpu_correct.c */
 void part_selfcheck(const gpu_options *options);
@@ -27,6 +29,14 @@ void part_sweep(const gpu_options *options);
 void part_models(const gpu_options *options);
 void part_offsets(const gpu_options *options);
 void part_values(const gpu_options *options);
+/* gpu_mlp.c */
+void part_linear(const gpu_options *options);
+void part_mlp(const gpu_options *options);
+void part_down_small(const gpu_options *options);
+/* gpu_mlp_order.c */
+void part_down_order(const gpu_options *options);
+void part_mlp_order(const gpu_options *options);
+void part_invariant(const gpu_options *options);
 /* gpu_order.c */
 void part_repeat(const gpu_options *options);
 void part_capture(const gpu_options *options);

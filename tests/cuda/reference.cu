@@ -117,9 +117,9 @@ __device__ static sums dot(const ref_problem &p, int64_t row, int64_t column) {
  * products at a time and truncate, so at most one unit of the running sum is lost each
  * time; the running sum of signed terms stays within a few times the root of the sum of
  * their squares (and of what it ends at). */
-__device__ static double accumulator_error(const ref_problem &p, double value, float squares) {
+__device__ static double accumulator_error(int64_t k, double value, float squares) {
   double reach = 4.0 * sqrtf(squares) + fabs(value);
-  return ((double)p.k / 8 + 16) * 1.1920929e-7 * reach + 1e-38;
+  return ((double)k / 8 + 16) * 1.1920929e-7 * reach + 1e-38;
 }
 
 __device__ static double half_ulp(int dtype, double v) {
@@ -136,8 +136,8 @@ typedef struct verdict { double reference, out, error, allowed; } verdict;
 __device__ static verdict judge(const ref_problem &p, int64_t row, int64_t column) {
   sums s = dot(p, row, column);
   double g = s.gate, u = s.up;
-  double ge = accumulator_error(p, g, s.gate_squares);
-  double ue = accumulator_error(p, u, s.up_squares);
+  double ge = accumulator_error(p.k, g, s.gate_squares);
+  double ue = accumulator_error(p.k, u, s.up_squares);
   if (p.activation == 6) {
     g = g > p.limit ? (double)p.limit : g;
     u = (u > p.limit ? (double)p.limit : u < -(double)p.limit ? -(double)p.limit : u) + p.offset;
@@ -162,9 +162,30 @@ __device__ static double warp_sum(double v) {
   return v;
 }
 
+/* Output (row, column) of a linear: every term is added in fp32, then rounded once. */
+__device__ static verdict judge(const ref_linear &p, int64_t row, int64_t column) {
+  double sum = 0;
+  float squares = 0;
+  for (int64_t k = 0; k < p.k; k++) {
+    float product = load(p.dtype, p.x, row * p.ldx + k) * load(p.dtype, p.w, column * p.ldw + k);
+    sum += (double)product;
+    squares += product * product;
+  }
+  double bias = p.bias ? load(p.dtype, p.bias, column) : 0.0f;
+  double residual = p.residual ? load(p.dtype, p.residual, row * p.ldr + column) : 0.0f;
+  double reference = sum + bias + residual;
+  double allowed = accumulator_error(p.k, sum, squares) +
+                   3e-7 * (fabs(sum) + fabs(bias) + fabs(residual));
+  allowed += half_ulp(p.dtype, fabs(reference) + allowed);
+  double out = load(p.dtype, p.out, row * p.ldo + column);
+  verdict v = {reference, out, fabs(out - reference), allowed};
+  return v;
+}
+
 /* Judges rows first_row, first_row + row_step, ...; values: exact outputs, or NULL. */
-extern "C" __global__ void ref_judge(ref_problem p, int64_t first_row, int64_t row_step,
-                                     ref_result *result, double *values) {
+template <typename problem>
+__device__ static void judge_all(const problem &p, int64_t first_row, int64_t row_step,
+                                 ref_result *result, double *values) {
   int64_t rows = (p.m - first_row + row_step - 1) / row_step;
   int64_t step = (int64_t)gridDim.x * blockDim.x;
   double compared = 0, off = 0, errors = 0, squares = 0;
@@ -197,6 +218,16 @@ extern "C" __global__ void ref_judge(ref_problem p, int64_t first_row, int64_t r
     atomicAdd(&result->error_squares, errors);
     atomicAdd(&result->reference_squares, squares);
   }
+}
+
+extern "C" __global__ void ref_judge(ref_problem p, int64_t first_row, int64_t row_step,
+                                     ref_result *result, double *values) {
+  judge_all(p, first_row, row_step, result, values);
+}
+
+extern "C" __global__ void ref_judge_linear(ref_linear p, int64_t first_row, int64_t row_step,
+                                            ref_result *result) {
+  judge_all(p, first_row, row_step, result, (double *)0);
 }
 
 /* ---- planted bugs, one for each tool of compute-sanitizer (part `planted`) ---- */

@@ -17,6 +17,12 @@ typedef struct ref_problem {
   float alpha, limit, offset, reserved;
 } ref_problem;
 
+typedef struct ref_linear { /* out = x w^T + bias + residual */
+  int64_t m, n, k, ldx, ldw, ldr, ldo;
+  const void *x, *w, *bias, *residual, *out; /* bias, residual: may be NULL */
+  int32_t dtype, reserved;
+} ref_linear;
+
 typedef struct ref_parameters { /* of tglu_glu_launch's size */
   uint64_t bytes[80];
 } ref_parameters;
