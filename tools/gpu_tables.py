@@ -1,9 +1,16 @@
 #!/usr/bin/env python3
-"""Tables for people from results/<card>/glu_bf16.csv: python tools/gpu_tables.py FOLDER
+"""Tables for people from the files of results/<card>/: python tools/gpu_tables.py FOLDER
 
-Writes FOLDER/tables.md: R (time over the bare GEMM's) of the planner's choice, of the best
-row, and of gate_first against paired, for Qwen-2.5 x tokens, with the geometric means.
-Medians over the runs in the file; the choice is that of the newest run of a shape.
+Writes FOLDER/tables.md from those of these that are there:
+    glu_bf16.csv           R (time over the bare GEMM's) of the planner's choice, of the best
+                           row, and of gate_first against paired
+    mlp_bf16.csv           R3 (time over both bare GEMMs'), and the floor over it
+    read_bf16.csv          a reading kernel's time over the GLU's
+    regret*_bf16.csv       second runs: what the choice costs over the best row of its run
+    invariant_bf16.csv     what batch-invariant contexts cost
+    energy.csv             energy a call, power and clock of bare and chosen
+Medians over the runs in a file; the choice is that of the newest run of a shape; a ratio
+is formed within one run.
 """
 
 import collections
@@ -13,89 +20,219 @@ import statistics
 import sys
 from pathlib import Path
 
-MODELS = ["0.5B", "1.5B", "3B", "7B", "14B", "32B", "72B"]
+EXTREMES = {max: "highest", min: "lowest"}
+ORDER = ["0.5B", "1.5B", "3B", "7B", "14B", "32B", "72B"]
+
+
+def read(path):
+    if not path.is_file():
+        return []
+    with open(path, newline="", encoding="ascii") as file:
+        return [line for line in csv.DictReader(file) if line.get("us", "1")]
 
 
 def short(row):
-    return (row.replace("glu_bf16_sm90_", "").replace("paired_", "")
-            .replace("pingpong", "pp"))
+    name = row.split("_sm90_")[-1]
+    return name.replace("paired_", "").replace("pingpong", "pp")
+
+
+def key_of(line):
+    return line["model"].removeprefix("Qwen2.5-"), int(line["m"])
+
+
+def rows_of(line):
+    """A line's row, or the pair of an MLP."""
+    if "glu_row" in line:
+        return line["glu_row"] + " + " + line["down_row"]
+    return line["row"]
+
+
+def label(rows):
+    return " + ".join(short(row) for row in rows.split(" + "))
 
 
 def geomean(values):
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
-class Table:
-    def __init__(self, lines):
-        self.ratios = collections.defaultdict(lambda: collections.defaultdict(list))
-        self.chosen = {}
-        for line in lines:
-            key = line["model"].removeprefix("Qwen2.5-"), int(line["m"])
-            self.ratios[key][line["row"]].append(float(line["ratio_bare"]))
-            if line["chosen"] == "1":
-                self.chosen[key] = line["row"]
-
-    def median(self, key, row):
-        return statistics.median(self.ratios[key][row])
-
-    def best(self, key, keep=lambda row: True):
-        return min((row for row in self.ratios[key] if keep(row)),
-                   key=lambda row: self.median(key, row), default=None)
-
-    def show(self, title, cell):
-        tokens = sorted({m for _, m in self.ratios})
-        lines = [f"## {title}", "", "| M | " + " | ".join(MODELS) + " |",
-                 "|--" * (len(MODELS) + 1) + "|"]
-        for m in tokens:
-            cells = [cell((model, m)) if (model, m) in self.ratios else "" for model in MODELS]
-            lines.append(f"| {m} | " + " | ".join(cells) + " |")
-        return [*lines, ""]
+def models_of(keys):
+    seen = list(dict.fromkeys(model for model, _ in keys))
+    return [m for m in ORDER if m in seen] + [m for m in seen if m not in ORDER]
 
 
-def named(table, row_of):
-    def cell(key):
-        row = row_of(key)
-        return f"{table.median(key, row):.3f} {short(row)}" if row else ""
-    return cell
+def grid(title, values, show="{:.3f}", words=None, mean=geomean, worst=max):
+    """A table model x tokens of {key: number}; words: what is said after each.  The last
+    columns are the mean and the worst of a line."""
+    if not values:
+        return []
+    models = models_of(values)
+    out = [f"## {title}", "", "| M | " + " | ".join(models) + f" | mean | {EXTREMES[worst]} |",
+           "|--" * (len(models) + 3) + "|"]
+    for m in sorted({m for _, m in values}):
+        cells = []
+        for model in models:
+            value = values.get((model, m))
+            word = (words or {}).get((model, m), "")
+            cells.append("" if value is None else f"{show.format(value)} {word}".strip())
+        line = [values[model, m] for model in models if (model, m) in values]
+        cells += [show.format(mean(line)), show.format(worst(line))]
+        out.append(f"| {m} | " + " | ".join(cells) + " |")
+    return [*out, ""]
 
 
-def pair(table):
-    def cell(key):
-        gate = table.best(key, lambda row: "gate_first" in row)
-        paired = table.best(key, lambda row: "paired_p" in row or "paired_c" in row)
-        return (f"{table.median(key, gate):.3f} / {table.median(key, paired):.3f}"
-                if gate and paired else "")
-    return cell
-
-
-def means(table):
+def groups(values, mean=geomean, show="{:.3f}", name="R"):
+    """The means that the goals speak of."""
     out = []
-    for name, keep in (("M < 1024", lambda m: m < 1024), ("M >= 1024", lambda m: m >= 1024)):
-        values = [table.median(key, row) for key, row in table.chosen.items() if keep(key[1])]
-        if values:
-            out.append(f"- {name}: geometric mean of R, chosen row {geomean(values):.3f}, "
-                       f"highest {max(values):.3f}, {len(values)} points")
+    for text, keep in (("M <= 64", lambda m: m <= 64), ("64 < M < 1024", lambda m: 64 < m < 1024),
+                       ("M >= 1024", lambda m: m >= 1024)):
+        some = [value for (_, m), value in values.items() if keep(m)]
+        if some:
+            out.append(f"- {text}: mean of {name} {show.format(mean(some))}, highest "
+                       f"{show.format(max(some))}, {len(some)} points")
+    return [*out, ""] if out else []
+
+
+class Points:
+    """Per key and rows the median of a column; per key the newest choice."""
+
+    def __init__(self, lines, column):
+        self.values = collections.defaultdict(lambda: collections.defaultdict(list))
+        self.choice = {}
+        for line in lines:
+            if line[column]:
+                self.values[key_of(line)][rows_of(line)].append(float(line[column]))
+            if line.get("chosen", "1") == "1":
+                self.choice[key_of(line)] = rows_of(line)
+
+    def median(self, key, rows):
+        return statistics.median(self.values[key][rows])
+
+    def chosen(self):
+        return {key: self.median(key, rows) for key, rows in self.choice.items()
+                if self.values[key][rows]}
+
+    def best(self, keep=lambda rows: True):
+        """{key: rows}"""
+        found = {}
+        for key, values in self.values.items():
+            kept = [rows for rows in values if values[rows] and keep(rows)]
+            if kept:
+                found[key] = min(kept, key=lambda rows, key=key: self.median(key, rows))
+        return found
+
+
+def named(rows):
+    return {key: label(row) for key, row in rows.items()}
+
+
+def ratio_tables(lines, column, what):
+    """The choice and the best rows for each mode and pdl."""
+    out = []
+    for mode, pdl in (("sustained", "0"), ("sustained", "1"), ("burst", "0")):
+        points = Points([line for line in lines if line["mode"] == mode and line["pdl"] == pdl],
+                        column)
+        chosen, best = points.chosen(), points.best()
+        out += grid(f"{what}, {mode}, pdl {pdl}: the planner's choice", chosen,
+                    words=named(points.choice)) + groups(chosen)
+        if any(best[key] != points.choice.get(key) for key in best):
+            out += grid(f"{what}, {mode}, pdl {pdl}: the best row measured (picked, so "
+                        "optimistic)", {key: points.median(key, row) for key, row in best.items()},
+                        words=named(best))
+    return out
+
+
+def kernels_table(lines):
+    """Kernel-1 beside Kernel-2."""
+    points = Points([line for line in lines if line["mode"] == "sustained" and line["pdl"] == "0"],
+                    "ratio_bare")
+    gate = points.best(lambda row: "gate_first" in row)
+    paired = points.best(lambda row: "paired_p" in row or "paired_c" in row)
+    return grid("Kernel-1 (gate_first) / the best row of Kernel-2 (paired): R",
+                {key: points.median(key, row) for key, row in gate.items() if key in paired},
+                words={key: f"/ {points.median(key, row):.3f}" for key, row in paired.items()})
+
+
+def share_tables(lines, column, what):
+    out = []
+    for pdl in ("0", "1"):
+        values = Points([line for line in lines if line["mode"] == "sustained"
+                         and line["pdl"] == pdl and line["chosen"] == "1"], column).chosen()
+        out += grid(f"{what}, pdl {pdl} (1: as fast as reading alone)", values,
+                    worst=min)
+    return out
+
+
+def regrets(lines):
+    """{op: {key: per cent}}: the median over the runs in which the choice was measured."""
+    runs = collections.defaultdict(list)
+    for line in lines:
+        if line["mode"] == "sustained" and line["pdl"] == "0":
+            op = "down" if line["row"].startswith("down_") else "glu"
+            runs[op, key_of(line), line["date"]].append(line)
+    found = collections.defaultdict(lambda: collections.defaultdict(list))
+    for (op, key, _), run in runs.items():
+        chosen = [float(line["us"]) for line in run if line["chosen"] == "1"]
+        if chosen:
+            least = min(float(line["us"]) for line in run)
+            found[op][key].append(100 * (chosen[0] / least - 1))
+    return {op: {key: statistics.median(values) for key, values in points.items()}
+            for op, points in found.items()}
+
+
+def mean_regret(values):
+    return 100 * (geomean([1 + value / 100 for value in values]) - 1)
+
+
+def regret_tables(path):
+    out = []
+    for op, values in sorted(regrets(read(path)).items(), reverse=True):
+        title = f"regret in per cent, {op} ({path.name})"
+        out += grid(title, values, show="{:.1f}", mean=mean_regret)
+        out += groups(values, mean=mean_regret, show="{:.1f}", name="regret")
+        out += [f"- all: {mean_regret(list(values.values())):.2f} in geometric mean, highest "
+                f"{max(values.values()):.1f}, {len(values)} points", ""]
+    return out
+
+
+def invariant_tables(lines):
+    out = []
+    for op in ("glu", "mlp", "down"):
+        found = collections.defaultdict(list)
+        for line in lines:
+            if line["op"] == op and line["pdl"] == "0" and line["invariant_cost"]:
+                found[key_of(line)].append(float(line["invariant_cost"]))
+        out += grid(f"batch-invariant: time over the ordinary choice's, {op}",
+                    {key: statistics.median(values) for key, values in found.items()})
+    return out
+
+
+def energy_table(lines):
+    if not lines:
+        return []
+    out = ["## energy", "", "| op | model | M | variant | us | mJ a call | W | SM MHz |",
+           "|--" * 8 + "|"]
+    for line in lines:
+        out.append(f"| {line['op']} | {line['model']} | {line['m']} | {line['variant']} | "
+                   f"{line['us']} | {line['millijoules']} | {line['watts']} | "
+                   f"{line['sm_clock_mhz']} |")
     return [*out, ""]
 
 
 def main():
     folder = Path(sys.argv[1])
-    with open(folder / "glu_bf16.csv", newline="", encoding="ascii") as file:
-        lines = [line for line in csv.DictReader(file) if line["us"]]
-    out = ["# R = time over the bare GEMM's, bf16, from glu_bf16.csv", "",
-           "pp = paired_pingpong, coop = paired_coop.  Made by tools/gpu_tables.py.", ""]
-    for mode, pdl in (("sustained", "0"), ("sustained", "1"), ("burst", "0")):
-        table = Table([line for line in lines if line["mode"] == mode and line["pdl"] == pdl])
-        if not table.ratios:
-            continue
-        out += table.show(f"{mode}, pdl {pdl}: the planner's choice",
-                          named(table, lambda key, t=table: t.chosen.get(key)))
-        out += means(table)
-        if mode == "sustained" and pdl == "0":
-            out += table.show("the best row measured (picked, so optimistic)",
-                              named(table, table.best))
-            out += table.show("Kernel-1 (gate_first) / the best row of Kernel-2 (paired)",
-                              pair(table))
+    glu, mlp = read(folder / "glu_bf16.csv"), read(folder / "mlp_bf16.csv")
+    out = [f"# Tables of {folder.resolve().name}, bf16", "",
+           "R: time over the bare GEMM's; R3: over both bare GEMMs' of an MLP.  pp = "
+           "paired_pingpong, coop = paired_coop.  Made by tools/gpu_tables.py.", ""]
+    out += ratio_tables(glu, "ratio_bare", "GLU: R") + kernels_table(glu)
+    out += ratio_tables(mlp, "ratio_gemm3", "MLP: R3")
+    out += share_tables(mlp, "floor_over_us", "MLP: the floor over its time")
+    out += share_tables(read(folder / "read_bf16.csv"), "share_of_read",
+                        "a reading kernel's time over the GLU's")
+    for path in sorted(folder.glob("regret*_bf16.csv")):
+        out += regret_tables(path)
+    out += invariant_tables(read(folder / "invariant_bf16.csv"))
+    out += energy_table(read(folder / "energy.csv"))
     (folder / "tables.md").write_text("\n".join(out).rstrip() + "\n", encoding="utf-8")
 
 

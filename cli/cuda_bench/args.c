@@ -13,13 +13,14 @@ enum { OPTION_DEVICE = OPTION_OWN, OPTION_ROWS, OPTION_FROM, OPTION_TOP, OPTION_
        OPTION_RESUME, OPTION_OUT, OPTION_TABLES, OPTION_COMMIT, OPTION_CUBLAS,
        OPTION_CUBLASLT, OPTION_DRIVER, OPTION_NVML, OPTION_GPU, OPTION_HOST_TIME,
        OPTION_CONTROLS, OPTION_WAIT_LIMIT, OPTION_WITHIN, OPTION_SUITE, OPTION_READ,
-       OPTION_INVARIANT_OUT, OPTION_ENERGY, OPTION_ENERGY_MS, OPTION_TUNED };
+       OPTION_INVARIANT_OUT, OPTION_ENERGY, OPTION_ENERGY_MS, OPTION_TUNED, OPTION_ALONE };
 
 static const struct argp_option options[] = {
   {NULL, 0, NULL, 0, "What to measure:", 3},
   {"device", OPTION_DEVICE, "cpu|cuda", 0, "cuda: this bench", 3},
   {"suite", OPTION_SUITE, "NAME", 0,
    "few, large, mlp, regret or extra: a list of tokens and shapes (below)", 3},
+  {"alone", OPTION_ALONE, NULL, 0, "rows only: no cuBLAS, no PyTorch, no ratios", 3},
   {"rows", OPTION_ROWS, "chosen|best|near|all|NAME,...", 0,
    "kernel rows beside the planner's choice (default chosen: none)", 3},
   {"from", OPTION_FROM, "FILE", 0, "with --rows best: results of a former run", 3},
@@ -156,8 +157,11 @@ static void check(const cuda_args *args, struct argp_state *state) {
   const shape_args *s = &args->shape;
   if (args->tables) return;
   if (args->host_time && s->op != OP_GLU) argp_error(state, "--host-time: of op glu only");
-  if (args->suite && (shape_given(s) || s->token_count)) {
-    argp_error(state, "--suite names tokens and shapes: give it, or those");
+  if (args->suite && shape_given(s)) {
+    argp_error(state, "--suite names shapes: give it, or --model or sizes");
+  }
+  if (args->alone && (args->controls || args->energy_out)) {
+    argp_error(state, "--alone: --controls and --energy need cuBLAS");
   }
   if (s->bias || s->residual || s->pad || s->misalign) {
     argp_error(state, "--bias, --residual, --pad and --misalign are not for --device cuda");
@@ -189,6 +193,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     if (!suite_find(text)) argp_error(state, "--suite: \"%s\" is none of " SUITE_NAMES, text);
     a->suite = text;
     return 0;
+  case OPTION_ALONE: a->alone = 1; return 0;
   case OPTION_WITHIN: a->within = real("within", text, 1e6, state) / 100; return 0;
   case OPTION_TUNED: a->tune_cache = text; return 0;
   case OPTION_READ: a->read_out = text; return 0;
@@ -251,14 +256,14 @@ static const char doc[] =
   "\v"
   "Without --model or sizes: Qwen2.5 0.5B to 72B, 1024 to 8192 tokens.  Suites, of the "
   "same models unless said: few 1, 4, 16, 64 tokens; large 128 to 8192; mlp 1 to 64, 256, "
-  "1024, 4096; regret 19 counts from 1 to 8192; extra those with ten other shapes.\n"
+  "1024, 4096; regret 19 counts from 1 to 8192; extra those with ten other shapes (--tokens: other counts).\n"
   "\n"
   "Examples:\n"
   "  tileglu bench --device cuda --cublas /path/libcublas.so.13 --out glu.csv\n"
   "  tileglu bench --device cuda --model Qwen2.5-7B --tokens 128,256 --rows all --pdl 0,1\n"
   "  tileglu bench --device cuda --rows best --from glu.csv --rounds 9 --out again.csv\n"
   "  tileglu bench --device cuda --op mlp --suite mlp --out mlp.csv --resume\n"
-  "  tileglu bench --device cuda --suite regret --rows near --rounds 3 --out near.csv\n"
+  "  tileglu bench --device cuda --suite regret --rows near --alone --out near.csv\n"
   "  tileglu bench --device cuda --tables glu.csv\n"
   "\n"
   "Exit status: 0 all is well; 1 a result was wrong; 2 wrong use; 3 a file cannot be "
@@ -286,7 +291,7 @@ static void defaults(cuda_args *args) {
 static void default_shapes(cuda_args *args) {
   shape_args *s = &args->shape;
   const struct suite *suite = args->suite ? suite_find(args->suite) : NULL;
-  if (suite) {
+  if (suite && s->token_count == 0) {
     for (int i = 0; suite->tokens[i]; i++) s->tokens[s->token_count++] = suite->tokens[i];
   } else if (s->token_count == 0) {
     for (int64_t m = 1024; m <= 8192; m *= 2) s->tokens[s->token_count++] = m;

@@ -20,6 +20,7 @@ typedef struct cuda_args {
   timing timing;
   int64_t rounds, burst_repeats;
   int burst, with_pdl[2], stable_weights, resume, json, host_time, controls;
+  int alone;                 /* rows only: neither cuBLAS nor PyTorch                   */
   const char *out, *tables, *commit;
   const char *read_out, *invariant_out, *energy_out; /* files of further figures; NULL  */
   const char *tune_cache;    /* of the planner's contexts; NULL: none                   */

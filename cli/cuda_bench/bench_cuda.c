@@ -40,7 +40,7 @@ static int open_all(bench *b) {
   b->gpu.wait_limit = a->wait_limit;
   nvml_open(&b->nvml, a->nvml, b->gpu.pci);
   if (a->host_time) return CLI_OK;
-  code = cublas_open(&b->cublas, &b->gpu, a->cublas, a->cublaslt);
+  code = a->alone ? CLI_OK : cublas_open(&b->cublas, &b->gpu, a->cublas, a->cublaslt);
   return code == CLI_OK ? rows_open(&b->rows, a) : code;
 }
 

@@ -162,7 +162,7 @@ static int prepare_torch(session *s) {
   const data *d = s->d;
   int plain = d->spec.layout == TGLU_LAYOUT_SEPARATE ||
               d->spec.layout == TGLU_LAYOUT_STACKED_GATE_FIRST;
-  if (!torch || !plain || d->spec.activation != TGLU_ACTIVATION_SILU ||
+  if (!torch || s->b->args.alone || !plain || d->spec.activation != TGLU_ACTIVATION_SILU ||
       d->spec.op == OP_DOWN) {
     return CLI_OK;
   }
@@ -197,6 +197,7 @@ static int prepare_torch(session *s) {
 /* ---- all ---- */
 
 static int prepare_cublas(session *s) {
+  if (s->gemm->count == 0) return CLI_OK;
   int code = prepare(s, GEMM_EX, chain_enqueue_ex, s->gemm, s->pdl);
   if (code == CLI_OK && chain_has_lt(s->gemm)) {
     code = prepare(s, GEMM_LT, chain_enqueue_lt, s->gemm, s->pdl);

@@ -19,7 +19,7 @@ typedef struct way {
 typedef struct session {
   bench *b;
   data *d;
-  gemm_chain *gemm;
+  gemm_chain *gemm;            /* without a product: cuBLAS stays out */
   int pdl, calls, control;
   variant *variants;           /* [count]; calls 0: not there */
   int count;

@@ -49,6 +49,7 @@ static double median_of(const result_list *lines, const result *of, const char *
 
 static point point_of(const result_list *lines, const result *first) {
   point p = {.first = first, .chosen_ratio = NAN, .best_ratio = NAN};
+  double least_us = NAN;
   for (size_t i = 0; i < lines->count; i++) {
     const result *r = &lines->items[i];
     if (!same_point(r, first)) continue;
@@ -56,10 +57,13 @@ static point point_of(const result_list *lines, const result *first) {
     join_rows(r, rows);
     if (r->chosen) memcpy(p.chosen, rows, sizeof p.chosen);
     double ratio = MEDIAN(lines, first, rows, ratio_bare);
-    if (isfinite(ratio) && !(p.best_ratio <= ratio)) {
-      p.best_ratio = ratio;
-      memcpy(p.best, rows, sizeof p.best);
-    }
+    double us = MEDIAN(lines, first, rows, us);
+    int better = isfinite(ratio) ? !(p.best_ratio <= ratio)
+                                 : isnan(p.best_ratio) && us < INFINITY && !(least_us <= us);
+    if (!better) continue;
+    p.best_ratio = ratio;
+    least_us = us;
+    memcpy(p.best, rows, sizeof p.best);
   }
   p.bare_us = MEDIAN(lines, first, p.chosen, bare_us);
   p.chosen_us = median_of(lines, first, p.chosen, offsetof(result, us), &p.runs);
@@ -69,7 +73,8 @@ static point point_of(const result_list *lines, const result *first) {
   p.ratio_unfused = MEDIAN(lines, first, p.chosen, ratio_unfused);
   p.ratio_eager = MEDIAN(lines, first, p.chosen, ratio_eager);
   p.share_of_read = MEDIAN(lines, first, p.chosen, share_of_read);
-  p.regret = p.chosen_ratio / p.best_ratio - 1;
+  p.regret = (isfinite(p.chosen_ratio) ? p.chosen_ratio / p.best_ratio
+                                       : p.chosen_us / least_us) - 1;
   return p;
 }
 
@@ -213,7 +218,9 @@ static void print_accuracy(const result_list *lines, FILE *to) {
     const result *r = &lines->items[i];
     rel_l2 = larger(rel_l2, r->rel_l2);
     share = larger(share, r->share_over_1pct);
-    reference = larger(reference, r->reference_share_over_1pct);
+    if (isfinite(r->reference_share_over_1pct)) {
+      reference = larger(reference, r->reference_share_over_1pct);
+    }
     large = larger(large, r->share_over_1pct_large);
     excluded = larger(excluded, r->excluded_share);
     over += r->share_over_1pct > r->reference_share_over_1pct;

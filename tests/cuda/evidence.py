@@ -1,8 +1,10 @@
 """Committed measurements under results/<card>/ against the kernels as they are.
 
-Every csv with the columns row and row_hash is looked at, for the rows of sm_90a (the
-others keep no hash).  A row is stale if its hash is
-not today's, or if there is no such row any more.  A stale row fails unless
+Every csv is looked at that has a column X_hash, where X is row or ends in _row (an MLP's
+glu_row and down_row), and judged by X, for the rows of sm_90a (the others keep no hash).  A
+row is stale if its hash is not today's, or if there is no such row any more: a line of two
+rows is stale if either is.  Both X and X_hash may be empty, except the first of a line.  A
+stale row fails unless
 results/<card>/stale.txt names it: one line a row, "row  date  reason", '#' comments.  An
 entry that names no stale row fails too, so that the file empties itself.
 """
@@ -32,6 +34,32 @@ def read_excuses(path):
     return excuses, faults
 
 
+def row_columns(fields):
+    """The X of every column X_hash that holds a row's hash."""
+    return [field[:-5] for field in fields if re.fullmatch(r"(\w+_)?row_hash", field)]
+
+
+def check_line(line, columns, current):
+    """(names of rows judged, {stale row: what is wrong}), or None if it is incomplete."""
+    if None in line or None in line.values() or not line[columns[0]]:
+        return None
+    names, stale = [], {}
+    for column in columns:
+        name, value = line[column], line[column + "_hash"]
+        if "_sm90_" not in name:
+            if value and not name:
+                return None
+            continue
+        if not value:
+            return None
+        names.append(name)
+        if name not in current:
+            stale[name] = f"there is no row {name}"
+        elif current[name] != value:
+            stale[name] = f"{name} was measured as {value}, it is {current[name]} now"
+    return names, stale
+
+
 def check_card(folder, current):
     """(lines of evidence, faults, excused rows) of one results/<card>/."""
     excuses, faults = read_excuses(folder / "stale.txt")
@@ -40,24 +68,22 @@ def check_card(folder, current):
         with path.open(newline="") as file:
             reader = csv.DictReader(file)
             fields = reader.fieldnames or []
-            if "row_hash" not in fields:
+            columns = row_columns(fields)
+            if not columns:
                 continue
-            if "row" not in fields:
-                faults.append(f"{path}: has row_hash and no row")
+            missing = [column for column in columns if column not in fields]
+            if missing:
+                faults.append(f"{path}: has {missing[0]}_hash and no {missing[0]}")
                 continue
+            columns.sort(key=lambda column: fields.index(column))
             for number, line in enumerate(reader, 2):
-                name, value = line["row"], line["row_hash"]
-                if not name or value is None or None in line.values():
+                found = check_line(line, columns, current)
+                if found is None:
                     faults.append(f"{path}:{number}: an incomplete line")
                     continue
-                if "_sm90_" not in name:
-                    continue
-                lines += 1
-                if name not in current:
-                    stale.setdefault(name, f"{path}:{number}: there is no row {name}")
-                elif current[name] != value:
-                    stale.setdefault(name, f"{path}:{number}: {name} was measured as {value}, "
-                                           f"it is {current[name]} now")
+                lines += bool(found[0])
+                for name, text in found[1].items():
+                    stale.setdefault(name, f"{path}:{number}: {text}")
     faults += [text for name, text in stale.items() if name not in excuses]
     faults += [f"{folder}/stale.txt: {name} is not stale" for name in excuses
                if name not in stale]

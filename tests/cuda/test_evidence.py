@@ -49,6 +49,24 @@ class Doctored(unittest.TestCase):
         text = HEAD + "2026-01-01,0123456789abcdef,glu_sm90_a,1\n"
         self.assertEqual(len(self.judge(text, "glu_sm90_a 2026-02-01 no longer\n")[1]), 1)
 
+    def judge_pair(self, text):
+        return self.judge("date,glu_row_hash,down_row_hash,glu_row,down_row,us\n" + text)
+
+    def test_both_rows_of_an_mlp_count(self):
+        good = "2026-01-01,0123456789abcdef,fedcba9876543210,glu_sm90_a,glu_sm90_b,1\n"
+        self.assertEqual(self.judge_pair(good), (1, [], []))
+        for old in (good.replace("0123", "1123"), good.replace("fedc", "eedc"),
+                    good.replace("glu_sm90_b", "glu_sm90_c")):
+            lines, faults, _ = self.judge_pair(good + old)
+            self.assertEqual((lines, len(faults)), (2, 1), old)
+        self.assertEqual(len(self.judge_pair(good.replace("fedcba9876543210", ""))[1]), 1)
+        self.assertEqual(len(self.judge_pair(good.replace("glu_sm90_b", ""))[1]), 1)
+        one = good.replace("fedcba9876543210", "").replace("glu_sm90_b", "")
+        self.assertEqual(self.judge_pair(one), (1, [], []))
+
+    def test_a_hash_without_its_row_column_fails(self):
+        self.assertEqual(len(self.judge("date,glu_row_hash,us\n2026-01-01,0,1\n")[1]), 1)
+
     def test_other_csv_is_left_alone(self):
         self.assertEqual(self.judge("m,us\n1,2\n"), (0, [], []))
 

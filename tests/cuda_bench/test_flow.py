@@ -185,6 +185,33 @@ class Further(Case):
         self.assertLessEqual(counts[1], every)
         self.assertEqual(counts[2:], [1, 2])  # the choice is the nearest
 
+    def test_alone(self):
+        self.bench(*SHAPE, *QUICK, "--rows", "all", "--alone", "--out", self.out,
+                   "--cuda-library", FAKE, libraries=False)
+        first, lines = self.out, self.lines()
+        for line in lines:
+            self.assertEqual((line["bare_us"], line["ratio_bare"], line["unfused_us"]), ("", "", ""))
+            self.assertIsNotNone(number(line, "us"))
+        least = min(number(l, "us") for l in lines)
+        chosen = next(number(l, "us") for l in lines if l["chosen"] == "1")
+        out, _ = self.bench("--tables", first, libraries=False)
+        self.assertIn(f" {100 * (chosen / least - 1):.1f} ", out)
+        self.assertNotIn("nan", out)
+
+    def test_suites(self):
+        words = ["--rows", "none", "--alone", *QUICK]
+        for suite, part, said in (("few", "28/28", "m 64 n 29568 k 8192"),
+                                  ("mlp", "2/49", "m 4 n 4864 k 896"),
+                                  ("large", "49/49", "m 8192 n 29568 k 8192"),
+                                  ("regret", "133/133", "m 8192 n 29568 k 8192"),
+                                  ("extra", "190/190", "m 8192 n 768 k 2048")):
+            _, err = self.bench("--suite", suite, "--part", part, *words, code=RUNTIME,
+                                FAKE_MEMORY_MIB=0)
+            self.assertIn(said + ":", err)  # which is refused for want of memory
+        _, err = self.bench("--suite", "extra", "--tokens", "1,2", "--part", "20/20", *words,
+                            code=RUNTIME, FAKE_MEMORY_MIB=0)
+        self.assertIn("m 2 n 768 k 2048:", err)
+
     def test_read(self):
         self.measure("--rows", COOP, "--read", self.folder / "read.csv", "--pdl", "0,1")
         lines, read = self.lines(), self.columns("read.csv")

@@ -21,6 +21,7 @@ class Arguments(Case):
                 (["--time-limit", "-1"], "--time-limit"), (["--gpu", "-1"], "--gpu"),
                 (["--resume"], "--out"), (["--op", "x"], "--op"),
                 (["--suite", "none"], "few, large"), (["--suite", "few"], "--suite"),
+                (["--alone", "--energy", "x"], "--alone"),
                 (["--within", "-1"], "--within"), (["--energy-ms", "0"], "--energy-ms"),
                 (["--op", "mlp", "--host-time"], "--host-time"), (["--bias"], "--bias"),
                 (["--pad", "8"], "--pad"), (["--dtype", "f32"], "f32"),
