@@ -23,16 +23,20 @@ void gpu_mlp_align(gpu_mlp_case *c) {
 }
 
 /* H as the library puts it: 256-byte aligned in the workspace, its stride a multiple of
- * 64 elements. */
+ * 64 elements.  Among guards the workspace may begin anywhere before it; as an allocation of
+ * its own it begins there and has its slack behind. */
 static bool create_glu(gpu_mlp_operands *o) {
   gpu_case glu = o->c.glu;
   glu.ldo_extra = (glu.n + 63) / 64 * 64 - glu.n;
   glu.out_off = 0;
   if (!gpu_operands_create(&glu, &o->glu)) return false;
-  int64_t off = gpu_separate ? 0 : o->c.workspace_off % 256;
-  o->workspace = o->glu.out - (uint64_t)((256 - off) % 256);
   o->workspace_bytes = (size_t)(glu.m * o->glu.ldo) * 2 + 255;
-  return true;
+  if (!gpu_separate) {
+    o->workspace = o->glu.out - (uint64_t)((256 - o->c.workspace_off % 256) % 256);
+    return true;
+  }
+  o->workspace = o->glu.out = o->glu.out_buffer = gpu_take(o->workspace_bytes);
+  return o->workspace != 0;
 }
 
 bool gpu_mlp_operands_create(const gpu_mlp_case *c, gpu_mlp_operands *o) {
