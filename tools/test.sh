@@ -4,7 +4,7 @@
 # package.
 # The last line is "N passed, N failed, N skipped"; the exit status is 0 only if
 # nothing failed.
-#   TILEGLU_SKIP_TORCH=1   leave torch out (a counted skip)
+#   TILEGLU_SKIP_TORCH=1   leave out torch and the Python package (counted skips)
 #   TILEGLU_PRESETS="..."  build and run only these presets
 set -eu
 cd "$(dirname "$0")/.."
@@ -72,12 +72,14 @@ fi
 if [ -n "${TILEGLU_SKIP_TORCH:-}" ]; then
   skip torch "TILEGLU_SKIP_TORCH is set"
   skip python "TILEGLU_SKIP_TORCH is set"
+  skip wheel "TILEGLU_SKIP_TORCH is set"
 else
   sh tools/venv.sh tools/requirements-torch.txt \
     "torch 2.13.0 (about 200 MB where pip finds a CPU build, else the CUDA build of about 3 GB; TILEGLU_SKIP_TORCH=1 leaves it out)"
   step torch .venv/bin/python tests/torch/run.py build/gcc-release
   sh tools/venv.sh tools/requirements-python.txt "what the tests of the Python package need"
   step python env PYTHONPATH=build/gcc-release/python .venv/bin/python -m pytest python/tests
+  step wheel .venv/bin/python tools/check_wheel.py
 fi
 
 say "Results"
