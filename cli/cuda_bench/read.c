@@ -23,9 +23,10 @@ int reader_enqueue(void *user, int set, gpu_stream stream) {
   gpu_function kernel = *(const gpu_function *)((const char *)g + tried[r->kernel].kernel);
   gpu_pointer from = r->d->set[set].weights, sink = r->d->counter;
   int64_t count = (int64_t)(data_weight_bytes(&r->d->spec) / 16);
-  void *parameters[] = {&from, &count, &sink};
-  int64_t threads = (int64_t)g->sm_count * tried[r->kernel].blocks * BENCH_THREADS;
-  return gpu_launch(g, kernel, threads, stream, parameters);
+  int64_t blocks = (int64_t)g->sm_count * tried[r->kernel].blocks;
+  int64_t share = (count + blocks - 1) / blocks;
+  void *parameters[] = {&from, &count, &share, &sink};
+  return gpu_launch(g, kernel, blocks * BENCH_THREADS, stream, parameters);
 }
 
 static int try_one(reader *r, const timing *t, double *us) {

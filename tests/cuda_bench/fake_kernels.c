@@ -305,9 +305,9 @@ static const struct {
   {"bench_activate", run_activate, 2.5, 3, {sizeof(bench_problem), 8, 8}},
   {"bench_reference", run_reference, 5, 5, {sizeof(bench_problem), 8, 8, -4, 8}},
   {"bench_reference_down", run_reference_down, 5, 7, {8, 8, 8, 8, -4, -4, 8}},
-  {"bench_read4", run_nothing, 4.5, 3, {8, 8, 8}},
-  {"bench_read8", run_nothing, 2.75, 3, {8, 8, 8}},
-  {"bench_read16", run_nothing, 3.5, 3, {8, 8, 8}},
+  {"bench_read4", run_nothing, 4.5, 4, {8, 8, 8, 8}},
+  {"bench_read8", run_nothing, 2.75, 4, {8, 8, 8, 8}},
+  {"bench_read16", run_nothing, 3.5, 4, {8, 8, 8, 8}},
   {"bench_count_bad", run_count_bad, 2, 4, {8, 8, -4, 8}},
 };
 

@@ -213,19 +213,25 @@ extern "C" __global__ void bench_reference_down(const double *h, const uint16_t 
 
 /* ---- only reading ---- */
 
-/* Reads `count` vectors of 16 bytes, an even share a block, AT_A_TIME of them in flight in
+/* Reads `count` vectors of 16 bytes, `share` of them a block, AT_A_TIME of them in flight in
  * every thread.  Nothing is written but for one value of the XOR of all, which keeps the
  * loads alive. */
 template <int AT_A_TIME>
-__device__ static void read_all(const uint4 *data, int64_t count, uint32_t *sink) {
-  int64_t begin = count * blockIdx.x / gridDim.x, end = count * (blockIdx.x + 1) / gridDim.x;
+__device__ static void read_all(const uint4 *data, int64_t count, int64_t share,
+                                uint32_t *sink) {
+  constexpr int STEP = AT_A_TIME * BENCH_THREADS;
+  int64_t begin = blockIdx.x * share, left = count - begin < share ? count - begin : share;
+  const uint4 *from = data + begin + threadIdx.x;
   uint32_t seen = 0;
-  for (int64_t at = begin + threadIdx.x; at < end; at += AT_A_TIME * BENCH_THREADS) {
-    uint4 v[AT_A_TIME];
+  for (; left > 0; left -= STEP, from += STEP) {
+    uint4 v[AT_A_TIME] = {};
+    if (left >= STEP) {
 #pragma unroll
-    for (int i = 0; i < AT_A_TIME; i++) {
-      int64_t from = at + i * BENCH_THREADS;
-      v[i] = from < end ? __ldcs(data + from) : make_uint4(0, 0, 0, 0);
+      for (int i = 0; i < AT_A_TIME; i++) v[i] = __ldcs(from + i * BENCH_THREADS);
+    } else {
+#pragma unroll
+      for (int i = 0; i < AT_A_TIME; i++)
+        if ((int)threadIdx.x + i * BENCH_THREADS < left) v[i] = __ldcs(from + i * BENCH_THREADS);
     }
 #pragma unroll
     for (int i = 0; i < AT_A_TIME; i++) seen ^= v[i].x ^ v[i].y ^ v[i].z ^ v[i].w;
@@ -233,16 +239,19 @@ __device__ static void read_all(const uint4 *data, int64_t count, uint32_t *sink
   if (seen == 0x9e3779b9u) *sink = seen;
 }
 
-extern "C" __global__ void bench_read4(const uint4 *data, int64_t count, uint32_t *sink) {
-  read_all<4>(data, count, sink);
+extern "C" __global__ void __launch_bounds__(BENCH_THREADS, 4)
+bench_read4(const uint4 *data, int64_t count, int64_t share, uint32_t *sink) {
+  read_all<4>(data, count, share, sink);
 }
 
-extern "C" __global__ void bench_read8(const uint4 *data, int64_t count, uint32_t *sink) {
-  read_all<8>(data, count, sink);
+extern "C" __global__ void __launch_bounds__(BENCH_THREADS, 4)
+bench_read8(const uint4 *data, int64_t count, int64_t share, uint32_t *sink) {
+  read_all<8>(data, count, share, sink);
 }
 
-extern "C" __global__ void bench_read16(const uint4 *data, int64_t count, uint32_t *sink) {
-  read_all<16>(data, count, sink);
+extern "C" __global__ void __launch_bounds__(BENCH_THREADS, 2)
+bench_read16(const uint4 *data, int64_t count, int64_t share, uint32_t *sink) {
+  read_all<16>(data, count, share, sink);
 }
 
 /* ---- checks ---- */
