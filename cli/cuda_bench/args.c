@@ -45,8 +45,8 @@ static const struct argp_option options[] = {
   {"host-time", OPTION_HOST_TIME, NULL, 0, "only the host time of run and of creation", 3},
   {NULL, 0, NULL, 0, "How:", 4},
   {"rounds", OPTION_ROUNDS, "N", 0, "rounds, each in a new random order (5)", 4},
-  {"settle-ms", OPTION_SETTLE, "MS", 0, "run before each sample (40)", 4},
-  {"sample-ms", OPTION_SAMPLE, "MS", 0, "length of a sample (50)", 4},
+  {"settle-ms", OPTION_SETTLE, "MS", 0, "run before each sample (20)", 4},
+  {"sample-ms", OPTION_SAMPLE, "MS", 0, "length of a sample (30)", 4},
   {"burst-repeats", OPTION_BURST_REPEATS, "N", 0, "bursts (10)", 4},
   {"burst-ms", OPTION_BURST_MS, "MS", 0, "length of a burst (20)", 4},
   {"idle-ms", OPTION_IDLE, "MS", 0, "idle before a burst (1000)", 4},
@@ -280,7 +280,7 @@ static void defaults(cuda_args *args) {
   args->within = 0.25;
   args->energy_ms = 500;
   args->part = args->parts = 1;
-  args->timing = (timing){.settle_ms = 40, .sample_ms = 50, .idle_ms = 1000, .burst_ms = 20};
+  args->timing = (timing){.settle_ms = 20, .sample_ms = 30, .idle_ms = 1000, .burst_ms = 20};
   args->rounds = 5;
   args->wait_limit = 60;
   args->burst_repeats = 10;
