@@ -2,7 +2,9 @@
 """The bench of whole MLPs and of down projections alone, on the fake GPU."""
 import csv
 import os
+import pathlib
 import subprocess
+import sys
 
 from bench_support import (CUBLAS, FAKE, OK, QUICK, RUNTIME, WRONG, Case, main, number,
                            strict_json)
@@ -157,6 +159,39 @@ class Down(Case):
 
     def test_wrong(self):
         self.measure("--op", "down", code=WRONG, FAKE_WRONG="down_")
+
+
+class Tables(Case):
+    """tools/gpu_tables.py on what the bench writes."""
+
+    def test_every_table(self):
+        out = {name: self.folder / name for name in (
+            "glu_bf16.csv", "mlp_bf16.csv", "read_bf16.csv", "regret_bf16.csv",
+            "invariant_bf16.csv", "energy.csv")}
+        sizes = ["--hidden", K, "--intermediate", N, "--tokens", "16,100", *QUICK]
+        self.bench(*sizes, "--rows", "all", "--pdl", "0,1", "--burst", "--out",
+                   out["glu_bf16.csv"], "--read", out["read_bf16.csv"])
+        self.bench(*sizes, "--op", "mlp", "--out", out["mlp_bf16.csv"], "--invariant",
+                   out["invariant_bf16.csv"], "--energy", out["energy.csv"], "--energy-ms", 2)
+        for op in ("glu", "down"):
+            self.bench(*sizes, "--op", op, "--rows", "all", "--alone", "--out",
+                       out["regret_bf16.csv"])
+        script = pathlib.Path(__file__).resolve().parents[2] / "tools/gpu_tables.py"
+        self.start([sys.executable, "-B", script, self.folder], OK, {})
+        text = (self.folder / "tables.md").read_text()
+        for title in ("GLU: R, sustained, pdl 0: the planner's choice", "GLU: R, burst, pdl 0", "Kernel-1 (gate_first)", "MLP: R3, sustained, pdl 0",
+                      "the floor over its time, pdl 0", "a reading kernel's time over the GLU's",
+                      "regret in per cent, glu", "regret in per cent, down",
+                      "batch-invariant: time over the ordinary choice's, mlp", "## energy"):
+            self.assertIn(title, text)
+        self.assertNotIn("nan", text)
+        with open(out["regret_bf16.csv"], newline="", encoding="ascii") as file:
+            lines = [l for l in csv.DictReader(file) if l["m"] == "100"]
+        for op in ("glu", "down"):
+            us = [(number(l, "us"), l["chosen"]) for l in lines if l["row"].startswith(op)]
+            regret = 100 * (next(t for t, c in us if c == "1") / min(us)[0] - 1)
+            table = text.split(f"regret in per cent, {op}")[1].split("##")[0]
+            self.assertIn(f"| 100 | {regret:.1f} |", table)
 
 
 if __name__ == "__main__":
