@@ -219,7 +219,8 @@ typedef struct tglu_context_options {
                                serialization, so that a kernel's start overlaps
                                the end of the one before (it still waits for that
                                one's results before it reads or writes memory,
-                               stable weights excepted); 0: plain launches       */
+                               stable weights excepted); 0: not so. The second launch
+                               of an MLP always overlaps its first               */
   const char *row;          /* force this kernel row, by name; NULL: planner     */
   const char *cpu_isa;      /* "portable" "avx2" "avx512" "amx": use no more
                                than this; NULL: best that CPU and OS enable.

@@ -154,6 +154,7 @@ TGLU_DEVICE void load_tokens(const tglu_stream_launch &p, const stream_work &w, 
                              uint32_t thread) {
   const uint32_t chunks = (p.k + TGLU_TILE_K - 1) / TGLU_TILE_K * (TGLU_TILE_K / 8); /* a token */
   const uint32_t total = w.tokens * chunks;
+  if (total == 0) return;
   const uint32_t begin = blockIdx.y * TOKEN_THREADS % total;
   const char *from = (const char *)p.x + (int64_t)w.token * p.ldx * 2;
 #pragma unroll 1

@@ -233,10 +233,7 @@ static tglu_status read_facts(tglu__cuda *cuda, int32_t sm_limit) {
                       "kernels need 9.0 (Hopper)", (int)cuda->ordinal, cuda->name,
                       (int)major, (int)minor);
   }
-  if (sm_limit > 0 && sm_limit < cuda->facts.sm_count) {
-    cuda->facts.sm_count = sm_limit;
-    cuda->facts.sm_limited = true;
-  }
+  if (sm_limit > 0 && sm_limit < cuda->facts.sm_count) cuda->facts.sm_count = sm_limit;
   return TGLU_OK;
 }
 

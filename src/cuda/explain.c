@@ -100,7 +100,7 @@ static void say_stream(text *to, const tglu__cuda *cuda, const tglu__row *row,
                        const tglu__choice *choice) {
   say(to, "schedule: %s, passes of %d outputs for %d tokens, %d stages\n",
       row->schedule_name, (int)row->tile_n, (int)row->tile_m, (int)row->stages);
-  say(to, "grid: %d x %d CTAs of %d threads, outputs x tokens, %d passes each, on %d SMs\n",
+  say(to, "grid: %d x %d CTAs of %d threads, tokens x outputs, %d passes each, on %d SMs\n",
       (int)choice->clusters, (int)choice->grid_y, (int)tglu__row_threads(row),
       (int)choice->waves, (int)cuda->facts.sm_count);
 }
@@ -163,8 +163,9 @@ size_t tglu__cuda_explain(const tglu_context *context, const void *planned,
   if (glu) say_operation(&to, context, plan, tglu__op_glu, call);
   if (both) say(&to, "down: out from H\n");
   if (problem->has_down) say_operation(&to, context, plan, tglu__op_down, call);
-  say(&to, "launch: %s, programmatic stream serialization %s\n", both ? "two" : "one",
-      context->options.pdl ? "on" : "off");
+  say(&to, "launch: %s, programmatic stream serialization %s%s\n", both ? "two" : "one",
+      context->options.pdl ? "on" : "off",
+      both && !context->options.pdl ? " (but between the two)" : "");
   return to.length;
 }
 

@@ -199,7 +199,9 @@ static tglu_status prepare(const tglu__cuda *cuda, const tglu__problem *p,
 
 /* ---- launch ---- */
 
-static tglu_status launch(const tglu_context *context, void *stream, prepared *p) {
+/* `behind`: the second launch of an MLP, whose start overlaps the first in any case: what the
+ * option keeps apart is the caller's work before this call from this call. */
+static tglu_status launch(const tglu_context *context, void *stream, prepared *p, bool behind) {
   const tglu__cuda *cuda = context->state;
   const tglu__row *row = &tglu__rows[p->choice.row];
   tglu__CUlaunchAttribute attributes[2];
@@ -211,7 +213,7 @@ static tglu_status launch(const tglu_context *context, void *stream, prepared *p
     attributes[count].value.clusterDim.y = 1;
     attributes[count++].value.clusterDim.z = 1;
   }
-  if (context->options.pdl) {
+  if (context->options.pdl || behind) {
     attributes[count].id = TGLU__CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     attributes[count++].value.programmaticStreamSerializationAllowed = 1;
   }
@@ -243,7 +245,10 @@ static tglu_status run(const tglu_context *context, const tglu__problem *problem
     if (entries[op] != NULL)
       status = prepare(cuda, problem, entries[op], op, call, &ready[op]);
   for (tglu__op op = tglu__op_glu; op <= tglu__op_down && status == TGLU_OK; ++op)
-    if (entries[op] != NULL) status = launch(context, call->stream, &ready[op]);
+    if (entries[op] != NULL) {
+      bool behind = op == tglu__op_down && entries[tglu__op_glu] != NULL;
+      status = launch(context, call->stream, &ready[op], behind);
+    }
   return status;
 }
 

@@ -3,7 +3,6 @@
 enum { GROUP_TOKENS = 2048 }; /* height of a raster group: 2048 beat 1024 by 1 % and 512 by
                                  4 % at 7B and 14B (H200, 2026-11-29)            */
 
-enum { MOST_GRID_Y = 65535 };
 
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
@@ -49,12 +48,11 @@ static const char *size_refusal(const tglu__row *row, const tglu__problem *probl
   if (shape.n > most - 255)
     return glu ? "needs intermediate below 2^31 - 255"
                : "needs hidden (of a linear: out_features) below 2^31 - 255";
-  if (shape.k > most - 384)
-    return glu ? "needs hidden below 2^31 - 384"
-               : "needs intermediate (of a linear: in_features) below 2^31 - 384";
+  if (shape.k > most - 512) /* the last K-blocks of all CTAs that share a tile */
+    return glu ? "needs hidden below 2^31 - 512"
+               : "needs intermediate (of a linear: in_features) below 2^31 - 512";
   int64_t rows = tile_rows_of(row, tokens), columns = ceil_div(shape.n, row->tile_n);
-  if (tglu__row_is_stream(row))
-    return rows > MOST_GRID_Y ? "needs tokens for fewer than 2^16 tiles" : NULL;
+  if (tglu__row_is_stream(row)) return NULL;
   if (shape.k == 0) return "needs an intermediate of at least 1";
   if (rows > most / columns) return "needs fewer than 2^31 tiles";
   if (columns > most / raster_group(row)) return "needs a result of fewer columns";
@@ -96,19 +94,15 @@ bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
   return refusal == NULL;
 }
 
-/* As many CTAs as are resident at once, so that CTAs which read the same weights for
- * different tokens do so at the same time.  CTAs spread over all SMs before two share one,
- * so under an SM limit one must do. */
+/* One CTA an SM: two were slower, since they ask for the same tokens twice and start no
+ * sooner (docs/notes). */
 static void plan_stream(const tglu__row *r, const tglu__problem *problem, int64_t tokens,
                         const tglu__device_facts *device, tglu__choice *choice) {
   int64_t n = tglu__op_shape(r->op, problem).n, rows = tile_rows_of(r, tokens);
-  int64_t room = device->sm_count;
-  if (!device->sm_limited)
-    room *= tglu__row_ctas_per_sm(r, choice->smem_bytes, device->smem_bytes);
-  int64_t splits = rows < room ? room / rows : 1;
+  int64_t splits = rows < device->sm_count ? device->sm_count / rows : 1;
   if (splits > n) splits = n;
-  choice->tile_rows = choice->grid_y = (int32_t)rows;
-  choice->clusters = (int32_t)splits;
+  choice->tile_rows = choice->clusters = (int32_t)rows;
+  choice->grid_y = (int32_t)splits;
   choice->waves = (int32_t)ceil_div(ceil_div(n, splits), r->tile_n);
   choice->tile_columns = (int32_t)ceil_div(n, r->tile_n);
   choice->group = 1;

@@ -14,8 +14,6 @@ enum { TGLU__MAX_CLUSTER = 8 };
 /* What the planner knows of a device, after the context's SM limit. */
 typedef struct tglu__device_facts {
   int32_t sm_count;
-  bool sm_limited;                         /* sm_count is an SM limit below the device's
-                                              count: then a CTA takes an SM         */
   int32_t smem_bytes;                      /* most dynamic shared memory a block */
   int32_t clusters[TGLU__MAX_CLUSTER + 1]; /* [c]: clusters of c such CTAs that can
                                               be resident at once; 0: none       */
@@ -28,14 +26,14 @@ typedef struct tglu__call_facts {
   bool x_reachable; /* as tglu__matrix_reachable                                 */
 } tglu__call_facts;
 
-/* A row and its launch.  Stream rows: CTA x of `clusters` takes its share of the result's
- * columns, for token tile y of tile_rows.  The others: a cluster walks tiles. */
+/* A row and its launch.  Stream rows: CTA (x, y) takes the y-th share of the result's columns
+ * for the x-th tile of tokens.  The others: a cluster walks tiles. */
 typedef struct tglu__choice {
   int32_t row;          /* index into tglu__rows                               */
   int32_t tile_rows, tile_columns, group; /* as in the launch record; stream rows: token
                            tiles, passes of all CTAs side by side, 1           */
   int32_t clusters;     /* grid x = clusters * cluster_m                       */
-  int32_t grid_y;       /* stream rows: tile_rows; else 1                      */
+  int32_t grid_y;       /* stream rows: shares of the columns; else 1          */
   int32_t waves;        /* most tiles that one cluster walks, passes of a CTA  */
   int32_t smem_bytes;
   double predicted_us;

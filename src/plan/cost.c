@@ -167,7 +167,7 @@ static double stream_us(const tglu__choice *choice, const tglu__row *row, tglu__
                         int64_t tokens, const tglu__device_facts *device) {
   double weights = weight_bytes(row->op, shape);
   double memory = (weights + token_bytes(shape, tokens)) / stream.bytes_per_us;
-  double x = 2.0 * (double)tokens * (double)shape.k * choice->clusters;
+  double x = 2.0 * (double)tokens * (double)shape.k * choice->grid_y;
   double cache = (weights * choice->tile_rows + x) / stream.cache_bytes_per_us;
 
   int32_t warps = tglu__row_threads(row) / 32;

@@ -52,13 +52,6 @@ int32_t tglu__row_threads(const tglu__row *row) {
   return tglu__row_is_stream(row) ? tglu_stream_threads(is_wide(row)) : 384;
 }
 
-/* The most that a stream row's registers are sure to leave room for, and a kilobyte of
- * shared memory more for each. */
-int32_t tglu__row_ctas_per_sm(const tglu__row *row, int64_t smem_bytes, int32_t smem_most) {
-  if (!tglu__row_is_stream(row) || is_wide(row)) return 1;
-  return 2 * (smem_bytes + 1024) <= smem_most + 1024 ? 2 : 1;
-}
-
 int32_t tglu__row_b_rows(const tglu__row *row) {
   bool one = row->schedule == tglu__schedule_gate_first || row->op == tglu__op_down;
   return one ? row->tile_n : 2 * row->tile_n;
@@ -75,6 +68,7 @@ int32_t tglu__row_weight_box_rows(const tglu__row *row) {
 int64_t tglu__row_smem_bytes(const tglu__row *row, int64_t tokens, int64_t k) {
   if (tglu__row_is_stream(row)) {
     const int64_t most_k = 1 << 24; /* more than any SM holds, and no overflow */
+    if (row->loader == tglu__loader_general) tokens = 0; /* they stay in memory */
     return tglu_stream_smem_bytes(row->tile_m, row->tile_n, row->stages,
                                   row->op == tglu__op_glu, is_wide(row),
                                   (int32_t)(tokens < row->tile_m ? tokens : row->tile_m),

@@ -62,10 +62,8 @@ int32_t tglu__row_find(const char *name);
 
 /* Whether the row reads its operands by plain loads (stream_launch.h), else by TMA. */
 bool tglu__row_is_stream(const tglu__row *row);
-/* Threads of a CTA; CTAs of so much shared memory that share an SM where one may have at
- * most smem_most. */
+/* Threads of a CTA. */
 int32_t tglu__row_threads(const tglu__row *row);
-int32_t tglu__row_ctas_per_sm(const tglu__row *row, int64_t smem_bytes, int32_t smem_most);
 
 /* Rows of the weights' tile in shared memory per unit: 2 * tile_n, or tile_n where one
  * operand is held at a time (gate_first, op down).  Not for stream rows. */

@@ -62,7 +62,9 @@ static int expected_smem(const tglu__row *row, int64_t m, int64_t k) {
   if (tglu__row_is_stream(row))
     return (int)tglu_stream_smem_bytes(row->tile_m, row->tile_n, row->stages, glu,
                                   row->schedule == tglu__schedule_stream_wide,
-                                  (int32_t)(m < row->tile_m ? m : row->tile_m), (int32_t)k);
+                                  (int32_t)(m < row->tile_m ? m : row->tile_m) *
+                                    (row->loader != tglu__loader_general),
+                                  (int32_t)k);
   if (!glu)
     return tglu_down_smem_bytes(row->tile_m, row->tile_n, row->stages, row->cluster_m,
                                 row->schedule == tglu__schedule_down_split);
@@ -73,18 +75,16 @@ static int expected_smem(const tglu__row *row, int64_t m, int64_t k) {
 }
 
 static void expect_grid(const fake_launch *l, const tglu__row *row, int64_t m, int64_t n,
-                        int32_t sms, bool limited) {
+                        int32_t sms) {
   int64_t size = row->cluster_m;
   bool split = row->schedule == tglu__schedule_down_split;
   int64_t height = row->tile_m * (split ? 1 : size);
   int64_t rows = (m + height - 1) / height, columns = (n + row->tile_n - 1) / row->tile_n;
   if (tglu__row_is_stream(row)) {
-    bool pair = strcmp(row->schedule_name, "stream") == 0 && l->config.sharedMemBytes <= 115712;
-    int64_t room = pair && !limited ? 2 * sms : sms;
-    int64_t splits = room / rows > 1 ? room / rows : 1;
-    assert_int_equal(l->config.gridDimX, splits < n ? splits : n);
-    assert_int_equal(l->config.gridDimY, rows);
-    assert_int_equal(l->config.blockDimX, strcmp(row->schedule_name, "stream") ? 512 : 256);
+    int64_t splits = sms / rows > 1 ? sms / rows : 1;
+    assert_int_equal(l->config.gridDimX, rows);
+    assert_int_equal(l->config.gridDimY, splits < n ? splits : n);
+    assert_int_equal(l->config.blockDimX, strcmp(row->schedule_name, "stream") ? 640 : 384);
     return;
   }
   int64_t room = size == 4 && sms == 132 ? fake->clusters_of_4 : sms / size;
@@ -94,9 +94,9 @@ static void expect_grid(const fake_launch *l, const tglu__row *row, int64_t m, i
 }
 
 void expect_config(const fake_launch *l, const tglu__row *row, int64_t m, int64_t n, int64_t k,
-                   int32_t sms, bool limited, int32_t pdl) {
+                   int32_t sms, int32_t pdl) {
   int32_t size = row->cluster_m;
-  expect_grid(l, row, m, n, sms, limited);
+  expect_grid(l, row, m, n, sms);
   assert_int_equal(l->config.gridDimZ, 1);
   assert_int_equal(l->config.blockDimY, 1);
   assert_int_equal(l->config.blockDimZ, 1);

@@ -98,11 +98,11 @@ static void with_workspace(const shape *s, tglu_run_args *a) {
 
 /* The launch of a down row, x and its stride as given. */
 static void expect_down(const fake_launch *l, const shape *s, const tglu_run_args *a,
-                        uint64_t x, int64_t ldx, int flags, int32_t sms, bool limited,
+                        uint64_t x, int64_t ldx, int flags, int32_t sms,
                         int32_t pdl) {
   const tglu__row *row = launched_row(l);
   assert_int_equal(row->op, tglu__op_down);
-  expect_config(l, row, s->m, s->k, s->n, sms, limited, pdl);
+  expect_config(l, row, s->m, s->k, s->n, sms, pdl);
   int64_t ldd = s->n + s->ldd_extra;
   uint64_t bias = s->bias ? BASE + BIAS : 0;
   if (tglu__row_is_stream(row)) {
@@ -157,10 +157,10 @@ static void expect_down(const fake_launch *l, const shape *s, const tglu_run_arg
 
 /* The GLU in front of it: its output is H, whatever the kind of the row. */
 static void expect_glu(const fake_launch *l, const shape *s, uint64_t h, int flags,
-                       int32_t sms, bool limited, int32_t pdl) {
+                       int32_t sms, int32_t pdl) {
   const tglu__row *row = launched_row(l);
   assert_int_equal(row->op, tglu__op_glu);
-  expect_config(l, row, s->m, s->n, s->k, sms, limited, pdl);
+  expect_config(l, row, s->m, s->n, s->k, sms, pdl);
   if (tglu__row_is_stream(row)) {
     const tglu_stream_launch *r = &l->record.stream;
     assert_int_equal((uintptr_t)r->x, BASE + X + s->x_off);
@@ -212,12 +212,11 @@ static int check_mlp(const options *o, const shape *s, tglu_dtype dtype) {
   assert_true(h + (uint64_t)(s->m * h_stride(s)) * 2 <=
               (uintptr_t)a.workspace + a.workspace_bytes);
   int32_t sms = o->sm_limit > 0 ? o->sm_limit : 132;
-  bool limited = sms < 132;
   int stable = o->stable ? TGLU_LAUNCH_STABLE_WEIGHTS : 0;
-  expect_glu(&fake->launches[0], s, h, stable, sms, limited, o->pdl);
+  expect_glu(&fake->launches[0], s, h, stable, sms, o->pdl);
   /* Behind the GLU, which has waited for whatever wrote the weights. */
   expect_down(&fake->launches[1], s, &a, h, h_stride(s), TGLU_LAUNCH_STABLE_WEIGHTS, sms,
-              limited, o->pdl);
+              1);
   tglu_mlp_destroy(mlp);
   tglu_context_destroy(context);
   return 1;
@@ -248,7 +247,7 @@ static int check_linear(const options *o, const shape *s, tglu_dtype dtype) {
   expect_calls(first, 1);
   int32_t sms = o->sm_limit > 0 ? o->sm_limit : 132;
   expect_down(&fake->launches[0], s, &a, BASE + X + s->x_off, a.ldx,
-              o->stable ? TGLU_LAUNCH_STABLE_WEIGHTS : 0, sms, sms < 132, o->pdl);
+              o->stable ? TGLU_LAUNCH_STABLE_WEIGHTS : 0, sms, o->pdl);
   tglu_linear_destroy(linear);
   tglu_context_destroy(context);
   return 1;

@@ -77,10 +77,7 @@ static void names(void **unused) {
     assert_int_equal(tglu__row_is_stream(row), stream);
     assert_string_equal(row->op_name, row->op == tglu__op_glu ? "glu" : "down");
     assert_int_equal(tglu__row_threads(row),
-                     !stream ? 384 : strcmp(row->schedule_name, "stream") == 0 ? 256 : 512);
-    bool pair = strcmp(row->schedule_name, "stream") == 0;
-    assert_int_equal(tglu__row_ctas_per_sm(row, 115712, 232448), pair ? 2 : 1);
-    assert_int_equal(tglu__row_ctas_per_sm(row, 115713, 232448), 1);
+                     stream && strcmp(row->schedule_name, "stream") != 0 ? 640 : 384);
     if (!stream) assert_true(tglu__row_weight_box_rows(row) <= 256);
   }
 }
@@ -108,12 +105,11 @@ static void predicate_sizes(const tglu__row *row) {
   expect_refused(row, &p, &c, &d, "tokens");
   c.tokens = most - 1;
   p = problem_of(row, most - 256, 64);
-  expect_refused(row, &p, &c, &d, stream ? "2^16 tiles" : "2^31 tiles");
-  if (!stream) return;
-  c.tokens = (int64_t)row->tile_m * 65535;
-  assert_true(tglu__row_valid(row, &p, &c, &d, NULL));
-  ++c.tokens;
-  expect_refused(row, &p, &c, &d, "2^16 tiles");
+  if (stream) {
+    assert_true(tglu__row_valid(row, &p, &c, &d, NULL));
+  } else {
+    expect_refused(row, &p, &c, &d, "2^31 tiles");
+  }
 }
 
 static void predicate_alignment(const tglu__row *row) {
@@ -198,17 +194,14 @@ static void predicate(void **unused) {
 /* A stream row: all CTAs fit at once, unless there are more tiles of tokens than room. */
 static void expect_stream(const tglu__row *row, const tglu__choice *c, int64_t m, int64_t n,
                           const tglu__device_facts *d) {
-  int64_t room = d->sm_count;
-  if (!d->sm_limited && strcmp(row->schedule_name, "stream") == 0 && c->smem_bytes <= 115712)
-    room *= 2;
   assert_true((int64_t)c->tile_rows * row->tile_m >= m);
   assert_true((int64_t)(c->tile_rows - 1) * row->tile_m < m);
-  assert_int_equal(c->grid_y, c->tile_rows);
-  assert_true(c->clusters >= 1 && c->clusters <= n);
-  int64_t ctas = (int64_t)c->clusters * c->tile_rows;
-  assert_true(ctas <= room || c->clusters == 1);
-  assert_true(ctas + c->tile_rows > room || c->clusters == n);
-  int64_t most = (n + c->clusters - 1) / c->clusters;
+  assert_int_equal(c->clusters, c->tile_rows);
+  assert_true(c->grid_y >= 1 && c->grid_y <= n);
+  int64_t ctas = (int64_t)c->grid_y * c->tile_rows;
+  assert_true(ctas <= d->sm_count || c->grid_y == 1);
+  assert_true(ctas + c->tile_rows > d->sm_count || c->grid_y == n);
+  int64_t most = (n + c->grid_y - 1) / c->grid_y;
   assert_int_equal(c->waves, (most + row->tile_n - 1) / row->tile_n);
 }
 
@@ -233,7 +226,6 @@ static void launches(void **unused) {
   (void)unused;
   for (int32_t sms = 1; sms <= 132; ++sms) {
     tglu__device_facts d = device(sms);
-    d.sm_limited = sms % 2 == 0;
     for (int32_t i = 0; i < tglu__row_total; ++i) {
       const tglu__row *row = &tglu__rows[i];
       if (row->cluster_m > sms) continue;
