@@ -275,40 +275,45 @@ static PyObject *run(core_entry *entry, PyObject *x, bound_call *call)
   return core_raise(status);
 }
 
-static bool ready(Py_ssize_t count)
+/* The entry for the arguments, pinned.  NULL: then *answer is what to return, either
+ * NotImplemented or NULL with an exception set. */
+static core_entry *enter(PyObject *const *args, Py_ssize_t count, bound_call *call,
+                         PyObject **answer)
 {
-  if (!core_is_open() || !core_has_torch()) return false;
-  if (count == A_COUNT) return true;
-  PyErr_Format(PyExc_TypeError, "tileglu._core: %d arguments, not %zd", (int)A_COUNT, count);
-  return false;
+  *answer = NULL;
+  if (!core_is_open() || !core_has_torch()) return NULL;
+  if (count != A_COUNT) {
+    PyErr_Format(PyExc_TypeError, "tileglu._core: %d arguments, not %zd", (int)A_COUNT, count);
+    return NULL;
+  }
+  int done = PyLong_AsLong(args[A_MODE]) & MODE_EAGER ? may_bypass(args) : 1;
+  if (done == 1) done = bind(args, call);
+  if (done == 0) {
+    Py_INCREF(Py_NotImplemented);
+    *answer = Py_NotImplemented;
+  }
+  return done == 1 ? core_acquire(&call->key) : NULL;
 }
 
 PyObject *core_call(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
   (void)self;
-  if (!ready(count)) return NULL;
-  int done = PyLong_AsLong(args[A_MODE]) & MODE_EAGER ? may_bypass(args) : 1;
   bound_call call;
-  if (done == 1) done = bind(args, &call);
-  if (done < 0) return NULL;
-  if (done == 0) Py_RETURN_NOTIMPLEMENTED;
-  core_entry *entry = core_acquire(&call.key);
-  if (!entry) return NULL;
-  PyObject *out = run(entry, args[A_X], &call);
+  PyObject *answer;
+  core_entry *entry = enter(args, count, &call, &answer);
+  if (!entry) return answer;
+  answer = run(entry, args[A_X], &call);
   core_release(entry);
-  return out;
+  return answer;
 }
 
 PyObject *core_explain(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
   (void)self;
   bound_call call;
-  if (!ready(count)) return NULL;
-  const int done = bind(args, &call);
-  if (done < 0) return NULL;
-  if (done == 0) Py_RETURN_NOTIMPLEMENTED;
-  core_entry *entry = core_acquire(&call.key);
-  if (!entry) return NULL;
+  PyObject *answer;
+  core_entry *entry = enter(args, count, &call, &answer);
+  if (!entry) return answer;
   char text[4096];
   const tglu_status status =
     call.key.is_mlp ? core_lib.mlp_explain(entry->object, &call.args, text, sizeof text)
@@ -321,12 +326,9 @@ PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
   (void)self;
   bound_call call;
-  if (!ready(count)) return NULL;
-  const int done = bind(args, &call);
-  if (done < 0) return NULL;
-  if (done == 0) Py_RETURN_NOTIMPLEMENTED;
-  core_entry *entry = core_acquire(&call.key);
-  if (!entry) return NULL;
+  PyObject *answer;
+  core_entry *entry = enter(args, count, &call, &answer);
+  if (!entry) return answer;
   tglu_plan_info info;
   core_lib.plan_info_init(&info);
   const tglu_status status =
@@ -342,25 +344,23 @@ PyObject *core_plan(PyObject *self, PyObject *const *args, Py_ssize_t count)
 PyObject *core_time(PyObject *self, PyObject *const *args, Py_ssize_t count)
 {
   (void)self;
+  const long rounds = count == A_COUNT + 1 ? PyLong_AsLong(args[A_COUNT]) : 0;
+  if (rounds < 1 && !PyErr_Occurred())
+    return PyErr_Format(PyExc_ValueError, "rounds: must be 1 or more");
   bound_call call;
-  if (!ready(count - 1)) return NULL;
-  const long rounds = PyLong_AsLong(args[A_COUNT]);
-  if (rounds < 1) return PyErr_Format(PyExc_ValueError, "rounds: %ld is below 1", rounds);
-  const int done = bind(args, &call);
-  if (done < 0) return NULL;
-  if (done == 0) Py_RETURN_NOTIMPLEMENTED;
-  core_entry *entry = core_acquire(&call.key);
-  if (!entry) return NULL;
-  PyObject *space = NULL, *out = prepare(entry, args[A_X], &call, &space);
+  PyObject *answer, *space = NULL;
+  core_entry *entry = enter(args, count - 1, &call, &answer);
+  if (!entry) return answer;
+  PyObject *out = prepare(entry, args[A_X], &call, &space);
   struct timespec start, end;
   tglu_status status = TGLU_OK;
   clock_gettime(CLOCK_MONOTONIC, &start);
-  for (long i = 0; out && !status && i < rounds; i++)
-    status = run_object(entry, &call.args);
+  for (long i = 0; out && !status && i < rounds; i++) status = run_object(entry, &call.args);
   clock_gettime(CLOCK_MONOTONIC, &end);
   core_release(entry);
-  Py_XDECREF(space), Py_XDECREF(out);
+  Py_XDECREF(space);
   if (!out) return NULL;
+  Py_DECREF(out);
   if (status) return core_raise(status);
   return PyFloat_FromDouble(((double)(end.tv_sec - start.tv_sec) +
                              (double)(end.tv_nsec - start.tv_nsec) * 1e-9) / (double)rounds);
