@@ -45,5 +45,6 @@ int cmd_run(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_explain(int argc, char **argv);
+int cmd_tune(int argc, char **argv);
 
 #endif /* CLI_CLI_H */

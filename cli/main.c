@@ -11,7 +11,7 @@ static const struct {
   int (*run)(int argc, char **argv);
 } commands[] = {
   {"info", cmd_info},   {"run", cmd_run},         {"verify", cmd_verify},
-  {"bench", cmd_bench}, {"explain", cmd_explain},
+  {"bench", cmd_bench}, {"explain", cmd_explain}, {"tune", cmd_tune},
 };
 
 static const char doc[] =
@@ -24,6 +24,7 @@ static const char doc[] =
   "  verify    compare results with a float64 oracle, by shape, sweep or file\n"
   "  bench     time kernel rows against the unfused way, interleaved\n"
   "  explain   which kernel row a shape gets, and why\n"
+  "  tune      measure the rows for a shape, keep the winners for later runs\n"
   "\n"
   "\"tileglu COMMAND --help\" describes each."
   "\v"
@@ -66,8 +67,8 @@ static int run_command(int argc, char **argv) {
     argv[command_index] = full;
     return commands[i].run(argc - command_index, argv + command_index);
   }
-  return cli_error(CLI_USAGE, "no command \"%s\"; there are info, run, verify, bench "
-                   "and explain (\"tileglu --help\")", command_name);
+  return cli_error(CLI_USAGE, "no command \"%s\"; there are info, run, verify, bench, "
+                   "explain and tune (\"tileglu --help\")", command_name);
 }
 
 int main(int argc, char **argv) {

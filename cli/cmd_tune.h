@@ -1,0 +1,85 @@
+/* tileglu tune: what its parts share.
+ *
+ * The command itself (cmd_tune.c) never launches a kernel.  For each problem it starts this
+ * program again as a worker (cmd_tune_supervise.c), which prepares, checks and times the
+ * candidates (cmd_tune_worker.c, on a GPU or the CPU: cmd_tune_cuda.c, cmd_tune_cpu.c) and
+ * says on a pipe what it is about to do.  So when it dies or hangs, the candidate at fault is
+ * known; it is left out, and another worker does the rest. */
+#ifndef CLI_CMD_TUNE_H
+#define CLI_CMD_TUNE_H
+
+#include "options.h"
+
+enum { TUNE_CANDIDATES = 256, TUNE_ROUNDS = 1000, TUNE_PIPE = 3 };
+
+typedef struct tune_args {
+  place_args place;
+  shape_args shape;
+  int64_t rounds, gpu;
+  double settle_ms, sample_ms;
+  double within;         /* after two rounds, rows slower than this times the best go    */
+  double limit;          /* seconds that a step of one candidate may take                */
+  int pdl, dry_run;
+  const char *nvml;      /* NULL: the default; the driver is in place.options            */
+  const char *worker;    /* not NULL: this is a worker, and what it shall do             */
+} tune_args;
+
+typedef enum tune_state {
+  TUNE_OPEN,             /* not known yet                                                */
+  TUNE_TIMED,
+  TUNE_SLOW,             /* left out after two rounds; us is the better one's            */
+  TUNE_UNSUPPORTED,      /* it cannot serve this problem                                 */
+  TUNE_WRONG,            /* a wrong result                                               */
+  TUNE_FAILED            /* an error, a fault, or no end                                 */
+} tune_state;
+
+typedef struct candidate {
+  char name[96];
+  tune_state state;
+  double us;             /* median of a call; NaN unless timed or slow                   */
+  char why[256];         /* of what is wrong or failed                                   */
+} candidate;
+
+/* One problem: an operation (OP_GLU or OP_DOWN) at one number of tokens. */
+typedef struct tune_point {
+  size_t index;          /* in shape_args                                                */
+  spec spec;
+  int count;
+  candidate list[TUNE_CANDIDATES];
+  char untuned[96];      /* row by the cost model; "" unless known                       */
+} tune_point;
+
+/* ---- cmd_tune_supervise.c ---- */
+/* Has the candidates measured.  argv: the command's own.  CLI_OK, or CLI_RUNTIME where
+ * there is no worker that could do anything (then the reason is said). */
+int tune_supervise(const tune_args *args, int argc, char **argv, tune_point *p);
+
+/* ---- cmd_tune_worker.c ---- */
+/* What measures on one backend.  Each returns an exit code; other than CLI_OK means that
+ * the process is of no more use. */
+typedef struct tune_backend {
+  /* Operands for the problem; *state is for the other calls.  untuned gets the row that
+   * the library itself would take. */
+  int (*open)(const tune_args *args, const spec *s, void **state, char *untuned,
+              size_t bytes);
+  /* Makes candidate i ready; *supported := 0 where it cannot serve the problem. */
+  int (*prepare)(void *state, int i, const char *name, int *supported);
+  /* Runs it once on poisoned outputs; why is set to "" if the result is right. */
+  int (*check)(void *state, int i, char *why, size_t bytes);
+  /* Settles and samples: one call's time. */
+  int (*sample)(void *state, int i, double *us);
+  void (*close)(void *state);
+} tune_backend;
+
+extern const tune_backend tune_cuda, tune_cpu;
+
+/* The worker: args->worker says what to do.  An exit code. */
+int tune_work(const tune_args *args);
+
+/* What a worker is told: its --worker option, written and read. */
+char *tune_order(const tune_point *p, int cuda); /* mem_free it */
+
+/* The index-th problem; op is the half meant. */
+spec tune_spec(const tune_args *args, size_t index, op_kind op);
+
+#endif /* CLI_CMD_TUNE_H */

@@ -1,0 +1,179 @@
+/* The worker of tileglu tune: checks and times the candidates of one problem, and says each
+ * step on a pipe before it does it. */
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "cmd_tune.h"
+#include "mem.h"
+#include "rng.h"
+#include "stats.h"
+
+typedef struct entry {
+  char name[96];
+  int out;              /* left out                */
+  int samples;
+  double us[TUNE_ROUNDS];
+} entry;
+
+typedef struct work {
+  const tune_args *args;
+  const tune_backend *backend;
+  void *state;
+  size_t index;
+  op_kind op;
+  int count;
+  entry *entries;
+} work;
+
+/* ---- the order: PARENT:BACKEND:INDEX:OP:NAME,NAME,... ---- */
+
+char *tune_order(const tune_point *p, int cuda) {
+  char *text = mem_text("%ld:%s:%zu:%s:", (long)getpid(), cuda ? "cuda" : "cpu", p->index,
+                        op_name(p->spec.op));
+  for (int i = 0; i < p->count; i++) {
+    if (p->list[i].state != TUNE_OPEN) continue;
+    char *longer = mem_text("%s%s,", text, p->list[i].name);
+    mem_free(text);
+    text = longer;
+  }
+  return text;
+}
+
+static int parse_order(work *w, const char *text) {
+  long parent = 0;
+  char backend[8], op[8];
+  int used = 0;
+  if (sscanf(text, "%ld:%7[a-z]:%zu:%7[a-z]:%n", &parent, backend, &w->index, op, &used) != 4 ||
+      used == 0) {
+    return cli_error(CLI_USAGE, "--worker is for the command's own use");
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* a tuner that is killed leaves nothing behind */
+  if (getppid() != (pid_t)parent) return cli_error(CLI_RUNTIME, "the tuner is gone");
+  w->backend = strcmp(backend, "cuda") == 0 ? &tune_cuda : &tune_cpu;
+  w->op = strcmp(op, "glu") == 0 ? OP_GLU : OP_DOWN;
+  w->entries = mem_zeroed(TUNE_CANDIDATES, sizeof *w->entries);
+  for (const char *at = text + used; *at && w->count < TUNE_CANDIDATES;) {
+    size_t length = strcspn(at, ",");
+    snprintf(w->entries[w->count++].name, sizeof w->entries[0].name, "%.*s", (int)length, at);
+    at += length + (at[length] == ',');
+  }
+  return CLI_OK;
+}
+
+/* ---- steps ---- */
+
+__attribute__((format(printf, 3, 4)))
+static void say(const char *what, const char *name, const char *format, ...) {
+  char text[256];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  dprintf(TUNE_PIPE, "%s\t%s\t%s\n", what, name, text);
+}
+
+static int check(work *w, int i) {
+  char why[200] = "";
+  entry *e = &w->entries[i];
+  int code = w->backend->check(w->state, i, why, sizeof why);
+  if (code != CLI_OK || !why[0]) return code;
+  e->out = 1;
+  say("wrong", e->name, "%s", why);
+  return CLI_OK;
+}
+
+static int prepare(work *w, int i) {
+  entry *e = &w->entries[i];
+  int supported = 0;
+  say("begin", e->name, "-");
+  int code = w->backend->prepare(w->state, i, e->name, &supported);
+  if (code == CLI_OK && supported) return check(w, i);
+  if (code != CLI_OK) return code;
+  e->out = 1;
+  say("unsupported", e->name, "-");
+  return CLI_OK;
+}
+
+/* Leaves out what was far from the best in two rounds. */
+static void leave_out_slow(work *w) {
+  double best = INFINITY;
+  for (int i = 0; i < w->count; i++) {
+    const entry *e = &w->entries[i];
+    if (!e->out) best = fmin(best, fmin(e->us[0], e->us[1]));
+  }
+  for (int i = 0; i < w->count; i++) {
+    entry *e = &w->entries[i];
+    double us = fmin(e->us[0], e->us[1]);
+    if (e->out || us <= w->args->within * best) continue;
+    e->out = 1;
+    say("slow", e->name, "%.6f", us);
+  }
+}
+
+static int round_of(work *w, rng *random) {
+  int order[TUNE_CANDIDATES], count = 0;
+  for (int i = 0; i < w->count; i++) {
+    if (!w->entries[i].out) order[count++] = i;
+  }
+  for (int i = count - 1; i > 0; i--) {
+    int j = (int)rng_below(random, (uint64_t)i + 1), held = order[i];
+    order[i] = order[j];
+    order[j] = held;
+  }
+  for (int i = 0; i < count; i++) {
+    entry *e = &w->entries[order[i]];
+    say("sample", e->name, "-");
+    int code = w->backend->sample(w->state, order[i], &e->us[e->samples++]);
+    if (code != CLI_OK) return code;
+  }
+  return CLI_OK;
+}
+
+/* Rounds, then each result once more: it was checked on a cold start only. */
+static int measure(work *w) {
+  rng random;
+  int code = CLI_OK;
+  rng_seed(&random, w->args->place.seed + w->index);
+  for (int64_t round = 0; round < w->args->rounds && code == CLI_OK; round++) {
+    code = round_of(w, &random);
+    if (code == CLI_OK && round == 1) leave_out_slow(w);
+  }
+  for (int i = 0; i < w->count && code == CLI_OK; i++) {
+    entry *e = &w->entries[i];
+    if (e->out) continue;
+    say("begin", e->name, "-");
+    code = check(w, i);
+    if (code != CLI_OK || e->out) continue;
+    say("time", e->name, "%.6f", stats_median(e->us, (size_t)e->samples));
+  }
+  return code;
+}
+
+spec tune_spec(const tune_args *args, size_t index, op_kind op) {
+  spec s = shape_at(&args->shape, index);
+  s.op = op;
+  return s;
+}
+
+int tune_work(const tune_args *args) {
+  work w = {.args = args};
+  char untuned[96] = "";
+  int code = parse_order(&w, args->worker);
+  if (code != CLI_OK) return code;
+  const spec s = tune_spec(args, w.index, w.op);
+  code = w.backend->open(args, &s, &w.state, untuned, sizeof untuned);
+  if (code == CLI_OK) say("untuned", untuned, "-");
+  for (int i = 0; i < w.count && code == CLI_OK; i++) code = prepare(&w, i);
+  if (code == CLI_OK) code = measure(&w);
+  if (code == CLI_OK) say("done", "-", "-");
+  if (code == CLI_OK && w.state) w.backend->close(w.state);
+  mem_free(w.entries);
+  return code;
+}

@@ -1,0 +1,421 @@
+#!/usr/bin/env python3
+"""tileglu tune from outside, on a fake GPU and on the CPU: candidates that fail in every way,
+a tuner that is killed, places that cannot be written."""
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+TILEGLU = os.environ["TUNE_TILEGLU"]
+FAKE, FAULTS = os.environ["TUNE_FAKE"], os.environ["TUNE_FAULTS"]
+HAVE_NVCC = bool(os.environ.get("TUNE_NVCC"))
+SANITIZE = os.environ.get("TUNE_SANITIZE", "")
+OK, FLAWED, USAGE, UNSAVED, RUNTIME = range(5)
+
+QUICK = ["--settle-ms", "0.2", "--sample-ms", "0.2", "--rounds", "3"]
+CUDA = ["--backend", "cuda", "--cuda-library", FAULTS, "--nvml", FAKE, *QUICK]
+SHAPE = ["--hidden", "64", "--intermediate", "128", "--tokens", "3", "--op", "glu"]
+CPU = ["--backend", "cpu", "--threads", "1", "--dtype", "f32", *QUICK]
+HEAD = b"tileglu-tune 1\n"
+
+
+def fnv(data):
+    value = 0xcbf29ce484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001b3 % 2 ** 64
+    return value
+
+
+def read_cache(path):
+    """The lines of a whole cache, as lists of fields; an AssertionError if it is none."""
+    data = pathlib.Path(path).read_bytes()
+    assert data.startswith(HEAD), data[:40]
+    body = data[:data.rindex(b"end ")]
+    lines = body[len(HEAD):].decode("ascii").splitlines()
+    assert data[len(body):] == b"end %d %016x\n" % (len(lines), fnv(body)), data[-60:]
+    fields = [line.split("\t") for line in lines]
+    assert all(len(f) == 15 for f in fields)
+    keys = [tuple(f[:11]) for f in fields]
+    assert len(keys) == len(set(keys))
+    return fields
+
+
+def environment(**changes):
+    kept = {k: v for k, v in os.environ.items()
+            if not k.startswith(("TILEGLU_", "FAKE_", "FAULT_"))}
+    return {k: str(v) for k, v in {**kept, **changes}.items() if v is not None}
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="tileglu-tune-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.cache = self.folder / "tune.txt"
+
+    def command(self, *arguments, **variables):
+        variables.setdefault("TILEGLU_TUNE_CACHE", self.cache)
+        return [str(w) for w in (TILEGLU, *arguments)], environment(**variables)
+
+    def tileglu(self, *arguments, code=OK, **variables):
+        words, env = self.command(*arguments, **variables)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env)
+        self.assertEqual(done.returncode, code,
+                         f"{words}\nstdout: {done.stdout}\nstderr: {done.stderr}")
+        self.assertNotIn("Sanitizer", done.stderr)
+        self.assertNotIn("runtime error", done.stderr)
+        return done.stdout, done.stderr
+
+    def tune(self, *arguments, code=OK, **variables):
+        """The JSON document of a run, and what it said."""
+        out, err = self.tileglu("tune", *arguments, "--json", code=code, **variables)
+        return json.loads(out), err
+
+    def states(self, point):
+        return {c["row"]: c["state"] for c in point["candidates"]}
+
+
+class Gpu(Case):
+    def setUp(self):
+        if not HAVE_NVCC:
+            self.skipTest("built without nvcc: there are no kernels to launch")
+        super().setUp()
+
+    def ranking(self):
+        """Rows of the usual shape, fastest first; nothing is stored."""
+        found, _ = self.tune(*SHAPE, *CUDA, "--dry-run", "--within", "1000")
+        self.assertFalse(self.cache.exists())
+        timed = [c for c in found["points"][0]["candidates"] if c["state"] == "timed"]
+        self.assertGreater(len(timed), 5)
+        return [c["row"] for c in sorted(timed, key=lambda c: c["us"])]
+
+    def test_winner_and_second_are_stored(self):
+        ranking = self.ranking()
+        found, err = self.tune(*SHAPE, *CUDA)
+        point = found["points"][0]
+        self.assertEqual([point["row"], point["runner_up"]], ranking[:2])
+        self.assertEqual(found["stored"], 1)
+        self.assertIn(point["untuned"], ranking)
+        self.assertIn(ranking[0], err)
+        (line,) = read_cache(self.cache)
+        self.assertEqual(line[2:4], ["cuda", "Fake H200"])
+        self.assertEqual(line[5:10], ["13000", "bf16", "glu", "128", "64"])
+        self.assertGreaterEqual(int(line[10]), 3)
+        self.assertEqual([line[11], line[13]], ranking[:2])
+        self.assertLessEqual(int(line[12]), int(line[14]))
+
+    def test_types_and_several_problems(self):
+        found, _ = self.tune("--hidden", "64", "--intermediate", "128", "--op", "glu",
+                             "--tokens", "1,50", "--dtype", "bf16,f16", *CUDA)
+        self.assertEqual(len(found["points"]), 4)
+        keys = {(f[6], f[10]) for f in read_cache(self.cache)}
+        self.assertEqual(len(keys), 4)
+
+    def test_tuned_anew(self):
+        self.tune(*SHAPE, *CUDA)
+        before = read_cache(self.cache)
+        self.tune(*SHAPE, *CUDA, FAULT_ERROR=before[0][11], code=FLAWED)
+        after = read_cache(self.cache)
+        self.assertEqual(len(after), 1)
+        self.assertEqual(after[0][11], before[0][13])
+
+    def check_left_out(self, variable, state, limit="5"):
+        """The fastest row goes wrong: named, left out, the second wins."""
+        ranking = self.ranking()
+        begin = time.monotonic()
+        found, err = self.tune(*SHAPE, *CUDA, "--candidate-limit", limit, code=FLAWED,
+                               **{variable: ranking[0]})
+        self.assertLess(time.monotonic() - begin, 40)
+        point = found["points"][0]
+        self.assertEqual(self.states(point)[ranking[0]], state)
+        self.assertEqual(point["row"], ranking[1])
+        self.assertIn(ranking[0], err)
+        (line,) = read_cache(self.cache)
+        self.assertEqual([line[11], line[13]], ranking[1:3])
+        self.assertNotIn(ranking[0], self.cache.read_text())
+
+    def test_error(self):
+        self.check_left_out("FAULT_ERROR", "failed")
+
+    def test_crash(self):
+        self.check_left_out("FAULT_CRASH", "failed")
+
+    def test_exit(self):
+        self.check_left_out("FAULT_EXIT", "failed")
+
+    def test_crash_while_timed(self):
+        self.check_left_out("FAULT_LATE", "failed")
+
+    def test_host_spins(self):
+        self.check_left_out("FAULT_SPIN", "failed", limit="1")
+
+    def test_device_hangs(self):
+        self.check_left_out("FAULT_HANG", "failed", limit="1")
+
+    def test_wrong_but_fastest(self):
+        self.check_left_out("FAKE_WRONG", "wrong")
+
+    def test_unwritten_but_fastest(self):
+        self.check_left_out("FAKE_UNWRITTEN", "wrong")
+
+    def test_wrong_after_a_while(self):
+        self.check_left_out("FAULT_TURN", "wrong")
+
+    def test_several_at_once(self):
+        ranking = self.ranking()
+        found, err = self.tune(*SHAPE, *CUDA, "--candidate-limit", "1", code=FLAWED,
+                               FAULT_CRASH=ranking[0], FAKE_WRONG=ranking[1],
+                               FAULT_SPIN=ranking[2], FAULT_ERROR=ranking[3])
+        states = self.states(found["points"][0])
+        self.assertEqual([states[r] for r in ranking[:4]], ["failed", "wrong", "failed", "failed"])
+        self.assertEqual(found["points"][0]["row"], ranking[4])
+        for row in ranking[:4]:
+            self.assertIn(row, err)
+
+    def test_all_fail(self):
+        found, err = self.tune(*SHAPE, *CUDA, code=RUNTIME, FAULT_CRASH="glu_bf16")
+        self.assertIsNone(found["points"][0]["row"])
+        self.assertIn("no row serves", err)
+        self.assertFalse(self.cache.exists())
+        found, err = self.tune(*SHAPE, *CUDA, code=RUNTIME, FAKE_WRONG="glu_bf16")
+        self.assertFalse(self.cache.exists())
+
+    def test_the_rest_goes_on(self):
+        """One problem that cannot be measured does not keep the next from it."""
+        found, err = self.tune("--hidden", "64", "--intermediate", "128", "--op", "glu",
+                               "--tokens", "900000,3", *CUDA, code=RUNTIME, FAKE_MEMORY_MIB="64")
+        self.assertIn("could not begin", err)
+        self.assertEqual([p["tokens"] for p in found["points"]], [3])
+        self.assertEqual(len(read_cache(self.cache)), 1)
+
+    def test_no_driver(self):
+        _, err = self.tileglu("tune", *SHAPE, "--backend", "cuda", "--cuda-library",
+                              "/nonexistent/libcuda.so.1", code=RUNTIME)
+        self.assertIn("/nonexistent/libcuda.so.1", err)
+        self.assertFalse(self.cache.exists())
+
+
+class Cpu(Case):
+    def test_both_halves(self):
+        found, _ = self.tune("--hidden", "72", "--intermediate", "96", "--tokens", "1,50", *CPU)
+        self.assertEqual([(p["op"], p["tokens"]) for p in found["points"]],
+                         [("glu", 1), ("down", 1), ("glu", 50), ("down", 50)])
+        self.assertEqual(found["stored"], 4)
+        self.assertEqual({(f[2], f[7], f[10]) for f in read_cache(self.cache)},
+                         {("cpu", "glu", "1"), ("cpu", "down", "1"), ("cpu", "glu", "64"),
+                          ("cpu", "down", "64")})
+        for point in found["points"]:
+            for row, state in self.states(point).items():
+                self.assertIn(state, ("timed", "slow"), row)
+        out, _ = self.tileglu("explain", "--hidden", "72", "--intermediate", "96", "--tokens",
+                              "50,100", "--backend", "cpu", "--threads", "1", "--dtype", "f32",
+                              "--json")
+        near, far = json.loads(out)["plans"]
+        self.assertTrue(near["tuned"])
+        self.assertEqual([near["row"], near["down_row"]],
+                         [found["points"][2]["row"], found["points"][3]["row"]])
+        self.assertIn("tuned", near["why"])
+        if found["points"][2]["runner_up"]:
+            self.assertIn("runner-up " + found["points"][2]["runner_up"], near["why"])
+        self.assertFalse(far["tuned"])
+
+    def test_layouts_activations_types(self):
+        for layout in ("stacked_gate_first", "stacked_up_first", "interleaved"):
+            self.tune("--hidden", "33", "--intermediate", "27", "--tokens", "3", *CPU, "--layout",
+                      layout, "--dtype", "bf16,f16", "--activation", "gelu_tanh")
+        self.tune("--hidden", "16", "--intermediate", "8", "--tokens", "3", *CPU, "--activation",
+                  "swigluoai", "--alpha", "1.5", "--limit", "3", "--offset", "0.5")
+        self.assertEqual(len(read_cache(self.cache)), 6)
+
+    def test_results_stay_right(self):
+        self.tune("--hidden", "72", "--intermediate", "96", "--tokens", "1,50", *CPU)
+        self.tileglu("verify", "--hidden", "72", "--intermediate", "96", "--tokens", "1,50",
+                     "--dtype", "f32", "--backend", "cpu", "--threads", "1")
+
+    def test_many_tuners_at_once(self):
+        started = []
+        for i in range(6):
+            words, env = self.command("tune", "--hidden", 8 * (i + 1), "--intermediate", "16",
+                                      "--tokens", "1,2,4", *CPU)
+            started.append(subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL,
+                                            stderr=subprocess.PIPE, text=True))
+        for process in started:
+            _, err = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, OK, err)
+        self.assertEqual(len(read_cache(self.cache)), 6 * 3 * 2)
+
+    def test_killed_at_twenty_moments(self):
+        command, env = self.command("tune", "--hidden", "8", "--intermediate", "16", "--tokens",
+                                    "1,2,4,8,16", *CPU)
+        seed = random.randrange(2 ** 32)
+        print(f"seed {seed}")
+        source = random.Random(seed)
+        begin = time.monotonic()
+        subprocess.run(command, env=env, capture_output=True, check=True, timeout=120)
+        whole = time.monotonic() - begin
+        self.assertEqual(len(read_cache(self.cache)), 10)
+        self.cache.unlink()
+        seen, killed = 0, 0
+        for _ in range(20):
+            process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
+            time.sleep(source.random() * whole)
+            killed += process.poll() is None
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            lines = len(read_cache(self.cache)) if self.cache.exists() else 0
+            self.assertGreaterEqual(lines, seen)
+            seen = lines
+            self.assert_no_worker(process.pid)
+        self.assertGreater(killed, 9)
+        subprocess.run(command, env=env, capture_output=True, check=True, timeout=120)
+        self.assertEqual(len(read_cache(self.cache)), 10)
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()),
+                         ["tune.txt", "tune.txt.lock"])
+
+    def assert_no_worker(self, parent):
+        """A killed tuner's worker goes, too."""
+        mark = f"--worker={parent}:".encode()
+        for _ in range(100):
+            left = []
+            for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+                try:
+                    if mark in entry.read_bytes():
+                        left.append(entry)
+                except OSError:
+                    pass
+            if not left:
+                return
+            time.sleep(0.05)
+        self.fail(f"workers are left: {left}")
+
+    def test_dry_run_writes_nothing(self):
+        found, _ = self.tune("--hidden", "8", "--intermediate", "16", "--tokens", "2", "--dry-run",
+                             *CPU)
+        self.assertEqual(found["stored"], 0)
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_table(self):
+        out, err = self.tileglu("tune", "--hidden", "8", "--intermediate", "16", "--tokens", "2",
+                                *CPU)
+        self.assertIn("winner", out)
+        self.assertIn("2 winners stored in " + str(self.cache), out)
+        self.assertIn("m 2 n 16 k 8", err)
+
+
+class Places(Case):
+    """H24 and H26: files and homes that are not as they should be."""
+    WORDS = ["--hidden", "8", "--intermediate", "16", "--tokens", "2", "--op", "glu", *CPU]
+
+    def test_damaged_files(self):
+        self.tune(*self.WORDS)
+        good = self.cache.read_bytes()
+        read_cache(self.cache)
+        for name, data in {"empty": b"", "the first 100 bytes": good[:100], "a brace": good + b"}",
+                           "zeros": bytes(1 << 20), "NaN": b'{"a":NaN}', "no UTF-8": b"\xff\xfe",
+                           "another shape": b"[]"}.items():
+            self.cache.write_bytes(data)
+            _, err = self.tileglu("verify", "--hidden", "8", "--intermediate", "16", "--tokens",
+                                  "2", "--dtype", "f32", "--backend", "cpu")
+            self.assertEqual(err.count("treated as empty"), 1, (name, err))
+            _, err = self.tune(*self.WORDS)
+            self.assertEqual(err.count("treated as empty"), 1, (name, err))
+            self.assertEqual(len(read_cache(self.cache)), 1, name)
+
+    def test_a_folder_of_that_name(self):
+        self.cache.mkdir()
+        found, err = self.tune(*self.WORDS, code=UNSAVED)
+        self.assertIn("not saved", err)
+        self.assertEqual(found["stored"], 0)
+        self.assertIsNotNone(found["points"][0]["row"])
+        self.assertEqual(list(self.cache.iterdir()), [])
+
+    def check_unsaved(self, named, **variables):
+        variables = {"TILEGLU_TUNE_CACHE": None, "XDG_CACHE_HOME": None, **variables}
+        self.tileglu("verify", "--hidden", "8", "--intermediate", "16", "--tokens", "2", "--dtype",
+                     "f32", "--backend", "cpu", **variables)
+        _, err = self.tune(*self.WORDS, code=UNSAVED, **variables)
+        self.assertEqual(err.count("not saved"), 2, err) # the command's word and the library's
+        self.assertIn("TILEGLU_TUNE_CACHE", err)
+        self.assertIn(named, err)
+
+    def test_homes(self):
+        for home in (None, "", "/", "relative"):
+            self.check_unsaved("HOME", HOME=home)
+        self.check_unsaved("/nonexistent/.cache/tileglu/tune.txt", HOME="/nonexistent")
+        self.assertFalse(os.path.exists("/nonexistent"))
+        self.assertFalse(os.path.exists("/.cache"))
+
+    def test_a_read_only_home(self):
+        self.folder.chmod(0o555)
+        self.addCleanup(self.folder.chmod, 0o755)
+        words, env = self.command("tune", *self.WORDS, TILEGLU_TUNE_CACHE=None,
+                                  XDG_CACHE_HOME=None, HOME=self.folder)
+        extra = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}
+        try:
+            done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60,
+                                  cwd="/", **extra)
+        except PermissionError:
+            self.skipTest("the build is not readable by another user")
+        self.assertEqual(done.returncode, UNSAVED, done.stderr)
+        self.assertIn(f"{self.folder}/.cache/tileglu/tune.txt", done.stderr)
+        self.assertIn("permission denied", done.stderr)
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_the_default_place(self):
+        self.tune(*self.WORDS, TILEGLU_TUNE_CACHE=None, XDG_CACHE_HOME=self.folder / "x")
+        self.assertEqual(len(read_cache(self.folder / "x/tileglu/tune.txt")), 1)
+        self.tune(*self.WORDS, TILEGLU_TUNE_CACHE=None, XDG_CACHE_HOME=None, HOME=self.folder)
+        self.assertEqual(len(read_cache(self.folder / ".cache/tileglu/tune.txt")), 1)
+        self.tune(*self.WORDS, "--tune-cache", self.folder / "own.txt")
+        self.assertEqual(len(read_cache(self.folder / "own.txt")), 1)
+        self.assertFalse(self.cache.exists())
+
+
+class Usage(Case):
+    def test_refused(self):
+        shape = ["--hidden", "8", "--intermediate", "16"]
+        for words, said in (([], "--model"), ([*shape, "--tokens", "0"], "--tokens"),
+                            ([*shape, "--row", "x"], "--row"), ([*shape, "--bias"], "--bias"),
+                            ([*shape, "--pad", "1"], "--pad"),
+                            ([*shape, "--batch-invariant"], "--batch-invariant"),
+                            ([*shape, "--rounds", "0"], "--rounds"),
+                            ([*shape, "--within", "0.5"], "--within"),
+                            ([*shape, "--pdl", "2"], "--pdl"),
+                            ([*shape, "--candidate-limit", "0"], "--candidate-limit"),
+                            ([*shape, "--sample-ms", "x"], "--sample-ms"),
+                            ([*shape, "--worker", "nonsense"], "--worker"),
+                            (["--hidden", "8", "--intermediate", "0"], "--intermediate"),
+                            ([*shape, "word"], "word")):
+            _, err = self.tileglu("tune", *words, code=USAGE)
+            self.assertIn(said, err, words)
+        _, err = self.tileglu("tune", *shape, code=USAGE, TILEGLU_ROW="x")
+        self.assertIn("TILEGLU_ROW", err)
+        self.assertFalse(self.cache.exists())
+
+    def test_help(self):
+        out, _ = self.tileglu("tune", "--help")
+        for word in ("--tokens", "--candidate-limit", "Exit status", "--tune-cache"):
+            self.assertIn(word, out)
+        self.assertNotIn("--worker", out)
+
+
+def main():
+    result = unittest.TextTestRunner(verbosity=2, stream=sys.stdout).run(
+        unittest.TestLoader().loadTestsFromModule(sys.modules["__main__"]))
+    bad, skipped = len(result.failures) + len(result.errors), len(result.skipped)
+    passed = result.testsRun - bad - skipped
+    for test, reason in result.skipped:
+        print(f"SKIP: {test}: {reason}")
+    print(f"{passed} passed, {bad} failed, {skipped} skipped")
+    sys.exit(0 if bad == 0 and passed > 0 else 1)
+
+
+if __name__ == "__main__":
+    main()
