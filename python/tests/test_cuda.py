@@ -5,6 +5,7 @@ than it was built: docs/python.md, "On another machine"."""
 
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -96,11 +97,13 @@ def test_activations_as_they_lie():
         wide.fill_(float("nan"))[..., first:first + 64] = problem.x
         out = tileglu.glu(wide[..., first:first + 64], problem.gate, problem.up)
         torch.testing.assert_close(out, want, rtol=2 ** -7, atol=1e-3)
-    for x in (problem.x.transpose(0, 1), problem.x.flip(-1).flip(-1),
-              problem.x.permute(2, 0, 1).contiguous().permute(1, 2, 0)):
-        out = tileglu.glu(x, problem.gate, problem.up)
-        torch.testing.assert_close(out.flatten(0, 1).sum(0), want.flatten(0, 1).sum(0),
-                                   rtol=2 ** -5, atol=1e-2)
+    turned = problem.x.transpose(0, 1)
+    out = tileglu.glu(turned, problem.gate, problem.up)
+    assert out.shape == (5, 2, 48) and out.is_contiguous()
+    torch.testing.assert_close(out.transpose(0, 1), want, rtol=2 ** -7, atol=1e-3)
+    scattered = problem.x.permute(2, 0, 1).contiguous().permute(1, 2, 0)
+    assert scattered.stride(-1) == 10 and torch.equal(scattered, problem.x)
+    assert torch.equal(tileglu.glu(scattered, problem.gate, problem.up), want)
 
 
 def test_float32_is_refused_by_name():
@@ -219,6 +222,8 @@ def test_capture_of_the_very_first_call():
 
 def test_capture_of_a_compiled_module():
     pytest.importorskip("triton", reason="skipped: no triton for the inductor")
+    if not (shutil.which("gcc") or shutil.which("cc")):
+        pytest.skip("skipped: no C compiler for triton")
     torch._dynamo.reset()
     module = tileglu.MLP(512, 1024, device="cuda", dtype=torch.bfloat16).requires_grad_(False)
     compiled = torch.compile(lambda x: module(x * 2, x) + 1, fullgraph=True,
