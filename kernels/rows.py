@@ -5,6 +5,7 @@ file, and what that includes, inside kernels/sm90) and its own line of rows.def.
 So other rows, other schedules and comments do not change it.  Build and evidence
 test both call `row_hash`.
 """
+import functools
 import hashlib
 import re
 from pathlib import Path
@@ -77,6 +78,7 @@ class Row(NamedTuple):
         return "\n".join(lines) + f'\n#include "{SCHEDULE_FILES[self.schedule]}"\n'
 
 
+@functools.lru_cache(maxsize=None)  # every row includes much the same files
 def strip_comments(text):
     """C source without comments, blank lines and changes of white space; string
     and character literals are kept as they are."""

@@ -52,11 +52,12 @@ TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32
   const int32_t tiles = p.tile_rows * p.tile_columns;
   ring_position at = {0, 0};
   int32_t preloaded = 0;
+  const uint32_t stage_bytes = STAGE_BYTES - (ROW_TILE_M - p.x_rows) * TGLU_TILE_K * 2;
   if ((p.flags & TGLU_LAUNCH_STABLE_WEIGHTS) && first < tiles) {
     const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
     for (; preloaded < PRELOAD_STAGES && preloaded * TGLU_TILE_K < p.k; preloaded++) {
       const uint32_t full = smem.full + 8 * preloaded;
-      mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+      mbarrier_arrive_expect_tx(full, stage_bytes);
       load_weights<TILE_N, ROW_CLUSTER_M>(
           &p.w, smem.ring + preloaded * STAGE_BYTES + A_BYTES, full, preloaded * TGLU_TILE_K,
           tile.column * TILE_N, rank);
@@ -76,7 +77,7 @@ TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32
         tma_load_2d(a, &p.x, full, k, m);
       } else {
         mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
-        mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+        mbarrier_arrive_expect_tx(full, stage_bytes);
         tma_load_2d(a, &p.x, full, k, m);
         load_weights<TILE_N, ROW_CLUSTER_M>(&p.w, a + A_BYTES, full, k, n, rank);
       }

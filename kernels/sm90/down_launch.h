@@ -20,7 +20,7 @@
 
 typedef struct tglu_down_launch {
   /* Tensor maps, 2-D, 16-bit elements, zero fill, dim 0 contiguous, L2 promotion 128 bytes.
-   *   x      dims {K, M}, box {64, tile_m}, 128-byte swizzle
+   *   x      dims {K, M}, box {64, x_rows}, 128-byte swizzle
    *   w      dims {K, N}, box {64, tglu_down_box_rows(...)}, 128-byte swizzle
    *   out    dims {N, M}, box {tglu_out_box_columns(tile_n), 64}, swizzle of
    *          tglu_out_box_swizzle(tile_n) bytes; not read with TGLU_LAUNCH_DIRECT_STORE
@@ -32,7 +32,9 @@ typedef struct tglu_down_launch {
   int32_t tile_columns; /* ceil(n / tile_n)                                         */
   int32_t group;        /* tile rows per raster group (tile_order.h), >= 1          */
   int32_t flags;        /* bits of tglu_glu_launch.flags                            */
-  int32_t reserved;
+  int32_t x_rows;       /* rows of x's box: tile_m, or m rounded up to 8 where that
+                           is less: rows beyond M cost as much to fill with zeros
+                           as to fetch                                              */
   const void *bias;     /* [n] or NULL, stride 1                                    */
   const void *residual; /* [m, n] or NULL; may be the output itself; any multiple of 2
                            bytes, any stride                                        */

@@ -80,11 +80,12 @@ TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32
   const int32_t blocks = own_k_blocks(p);
   ring_position at = {0, 0};
   int32_t preloaded = 0;
+  const uint32_t stage_bytes = STAGE_BYTES - (TILE_M - p.x_rows) * TGLU_TILE_K * 2;
   if ((p.flags & TGLU_LAUNCH_STABLE_WEIGHTS) && first < tiles) {
     const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
     for (; preloaded < ROW_STAGES && preloaded < blocks; preloaded++) {
       const uint32_t full = smem.full + 8 * preloaded;
-      mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+      mbarrier_arrive_expect_tx(full, stage_bytes);
       tma_load_2d(smem.ring + preloaded * STAGE_BYTES + A_BYTES, &p.w, full,
                   (preloaded * CLUSTER + (int32_t)rank) * TGLU_TILE_K, tile.column * TILE_N);
     }
@@ -102,7 +103,7 @@ TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32
         tma_load_2d(a, &p.x, full, k, tile.row * TILE_M);
       } else {
         mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
-        mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+        mbarrier_arrive_expect_tx(full, stage_bytes);
         tma_load_2d(a + A_BYTES, &p.w, full, k, tile.column * TILE_N);
         tma_load_2d(a, &p.x, full, k, tile.row * TILE_M);
       }

@@ -46,11 +46,12 @@ TGLU_DEVICE void produce_half(const tglu_glu_launch &p, const smem_map &smem, ui
   const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
   const int32_t m = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M;
   const int32_t n = tile.column * TILE_N;
+  const uint32_t stage_bytes = STAGE_BYTES - (ROW_TILE_M - p.x_rows) * TGLU_TILE_K * 2;
   for (int32_t k = 0; k < p.k; k += TGLU_TILE_K) {
     const uint32_t full = smem.full + 8 * at.stage;
     const uint32_t a = smem.ring + at.stage * STAGE_BYTES;
     mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
-    mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+    mbarrier_arrive_expect_tx(full, stage_bytes);
     tma_load_2d(a, &p.x, full, k, m);
     load_weights<TILE_N, ROW_CLUSTER_M>(weights, a + A_BYTES, full, k, n, rank);
     ring_advance<ROW_STAGES>(at);

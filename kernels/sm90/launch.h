@@ -35,7 +35,7 @@ enum {
 /* Values of .activation equal the public tglu_activation. */
 typedef struct tglu_glu_launch {
   /* Tensor maps, 2-D, 16-bit elements, zero fill.  dim 0 is the contiguous one.
-   *   x      dims {K, M}, box {64, tile_m}, 128-byte swizzle
+   *   x      dims {K, M}, box {64, x_rows}, 128-byte swizzle
  *   gate   dims {K, N}, box {64, tglu_weight_box_rows(...)}, 128-byte swizzle
  *   up     dims {K, N}, likewise
  *   out    dims {N, M}, box {tglu_out_box_columns(tile_n), 64}, swizzle of
@@ -50,7 +50,9 @@ typedef struct tglu_glu_launch {
   int32_t activation;
   int32_t flags;
   float alpha, limit, offset;  /* swigluoai                                      */
-  int32_t reserved;
+  int32_t x_rows;       /* rows of x's box: tile_m, or m rounded up to 8 where that
+                           is less: rows beyond M cost as much to fill with zeros
+                           as to fetch                                              */
 
   /* Biases, NULL if absent: element i at pointer + i * bias_stride elements. */
   const void *gate_bias, *up_bias;

@@ -96,11 +96,13 @@ static void fill_stream(const tglu__call *call, tglu_stream_launch *record) {
   record->m = (int32_t)call->tokens;
 }
 
-/* The map of x in boxes for wgmma. */
+/* The map of x in boxes for wgmma, no higher than the tokens need. */
 static tglu_status map_x(const tglu__driver *driver, const tglu__row *row, int64_t k,
-                         const tglu__call *call, tglu_tensor_map *map) {
+                         const tglu__call *call, int32_t *x_rows, tglu_tensor_map *map) {
+  int64_t whole = (call->tokens + 7) / 8 * 8;
+  *x_rows = whole < row->tile_m ? (int32_t)whole : row->tile_m;
   tglu__CUresult result = tglu__cuda_map_operand(driver, map, row->dtype, call->x,
-                                                 call->tokens, k, call->ldx, row->tile_m);
+                                                 call->tokens, k, call->ldx, *x_rows);
   return result == TGLU__CUDA_SUCCESS ? TGLU_OK : tglu__cuda_map_fail(driver, result, "x");
 }
 
@@ -129,7 +131,7 @@ static tglu_status fill_down(const tglu__driver *driver, const tglu__problem *p,
   record->ldr = call->ldr;
   record->out_pointer = call->out;
   record->ldo = call->ldo;
-  tglu_status status = map_x(driver, row, p->n, call, &record->x);
+  tglu_status status = map_x(driver, row, p->n, call, &record->x_rows, &record->x);
   if (status != TGLU_OK) return status;
   return map_out(driver, row, p->k, call, direct, &record->w, &record->out);
 }
@@ -183,7 +185,7 @@ static tglu_status fill_record(const tglu__driver *driver, const tglu__problem *
   }
   tglu_glu_launch *record = &to->record.any.glu;
   *record = entry->record.glu;
-  tglu_status status = map_x(driver, row, p->k, call, &record->x);
+  tglu_status status = map_x(driver, row, p->k, call, &record->x_rows, &record->x);
   if (status != TGLU_OK) return status;
   return fill_glu(driver, p, row, call, &to->choice, record);
 }

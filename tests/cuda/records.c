@@ -118,6 +118,11 @@ void expect_config(const fake_launch *l, const tglu__row *row, int64_t m, int64_
   }
 }
 
+int32_t expected_x_rows(const tglu__row *row, int64_t m) {
+  int64_t groups = m / 8 + (m % 8 != 0);
+  return groups * 8 < row->tile_m ? (int32_t)groups * 8 : row->tile_m;
+}
+
 void expect_calls(int32_t first, int launches) {
   static const char *const allowed[] = {"cuCtxGetCurrent", "cuCtxPushCurrent_v2",
                                         "cuCtxPopCurrent_v2", "cuTensorMapEncodeTiled",

@@ -142,7 +142,8 @@ static void expect_record(const fake_launch *l, const tglu__row *row, const shap
     expect_map(&r->gate, t.gate, dtype, k, n, ldw, 64, share, 3);
     expect_map(&r->up, t.up, dtype, k, n, ldw, 64, share, 3);
     expect_map(&r->x, BASE + X, dtype, k, m, one ? (k + 7) / 8 * 8 : (uint64_t)ldx, 64,
-               (uint32_t)row->tile_m, 3);
+               (uint32_t)expected_x_rows(row, s->m), 3);
+    assert_int_equal(r->x_rows, expected_x_rows(row, s->m));
   }
   if (!direct)
     expect_out_map(&r->out, row, BASE + OUT, n, m,

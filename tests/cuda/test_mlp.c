@@ -132,7 +132,8 @@ static void expect_down(const fake_launch *l, const shape *s, const tglu_run_arg
   uint64_t m = (uint64_t)s->m, n = (uint64_t)s->k, k = (uint64_t)s->n;
   uint32_t box = (uint32_t)(split ? row->tile_n : row->tile_n / row->cluster_m);
   expect_map(&r->x, x, row->dtype, k, m, one ? (k + 7) / 8 * 8 : (uint64_t)ldx, 64,
-             (uint32_t)row->tile_m, 3);
+             (uint32_t)expected_x_rows(row, s->m), 3);
+  assert_int_equal(r->x_rows, expected_x_rows(row, s->m));
   expect_map(&r->w, BASE + DOWN, row->dtype, k, n,
              n == 1 ? (k + 7) / 8 * 8 : (uint64_t)ldd, 64, box, 3);
   if (direct || split) {

@@ -120,7 +120,8 @@ class Table(unittest.TestCase):
             sources = rows.row_sources(row)
             self.assertIn(rows.SCHEDULE_FILES[row.schedule], sources)
             self.assertIn("launch.h", sources)
-            self.assertIn("wgmma.cuh", sources)
+            stream = row.schedule.startswith("stream")
+            self.assertIn("stream_launch.h" if stream else "wgmma.cuh", sources)
             self.assertNotIn("rows.def", sources)
 
 
