@@ -149,8 +149,7 @@ static void defaults(tune_args *a) {
 
 typedef struct tuner {
   tune_args *args;
-  int argc;
-  char **argv;
+  tune_crew *crew;
   tglu_context *context;
   tglu_context_info info;
   table *table;
@@ -299,7 +298,7 @@ static int tune_point_at(tuner *t, size_t index, op_kind op) {
   p->index = index;
   p->spec = tune_spec(t->args, index, op);
   int code = list_candidates(t, p);
-  if (code == CLI_OK) code = tune_supervise(t->args, t->argc, t->argv, p);
+  if (code == CLI_OK) code = tune_supervise(t->crew, p);
   const candidate *best = fastest(p, NULL), *second = best ? fastest(p, best) : NULL;
   if (code == CLI_OK) {
     char name[256];
@@ -365,12 +364,14 @@ int cmd_tune(int argc, char **argv) {
   defaults(&args);
   argp_parse(&argp, argc, argv, 0, NULL, &args);
   if (args.worker) return tune_work(&args);
-  tuner t = {.args = &args, .argc = argc, .argv = argv};
+  tuner t = {.args = &args};
   int code = open_tuner(&t);
   if (code != CLI_OK) return code;
   t.table = table_new(heads);
   t.points = json_array();
+  t.crew = tune_crew_new(&args, argc, argv);
   code = tune_all(&t);
+  tune_crew_end(t.crew);
   int printed = print(&t);
   table_free(t.table);
   json_decref(t.points);

@@ -1,10 +1,11 @@
 /* tileglu tune: what its parts share.
  *
- * The command itself (cmd_tune.c) never launches a kernel.  For each problem it starts this
- * program again as a worker (cmd_tune_supervise.c), which prepares, checks and times the
- * candidates (cmd_tune_worker.c, on a GPU or the CPU: cmd_tune_cuda.c, cmd_tune_cpu.c) and
- * says on a pipe what it is about to do.  So when it dies or hangs, the candidate at fault is
- * known; it is left out, and another worker does the rest. */
+ * The command itself (cmd_tune.c) never launches a kernel.  It starts this program again as
+ * a worker (cmd_tune_supervise.c) and gives it one problem after the other.  The worker
+ * prepares, checks and times the candidates (cmd_tune_worker.c, on a GPU or the CPU:
+ * cmd_tune_cuda.c, cmd_tune_cpu.c) and says on a pipe what it is about to do.  So when it
+ * dies or hangs, the candidate at fault is known; it is left out, and another worker does
+ * the rest. */
 #ifndef CLI_CMD_TUNE_H
 #define CLI_CMD_TUNE_H
 
@@ -21,7 +22,7 @@ typedef struct tune_args {
   double limit;          /* seconds that a step of one candidate may take                */
   int pdl, dry_run;
   const char *nvml;      /* NULL: the default; the driver is in place.options            */
-  const char *worker;    /* not NULL: this is a worker, and what it shall do             */
+  const char *worker;    /* not NULL: this is a worker, and whose                        */
 } tune_args;
 
 typedef enum tune_state {
@@ -50,34 +51,42 @@ typedef struct tune_point {
 } tune_point;
 
 /* ---- cmd_tune_supervise.c ---- */
-/* Has the candidates measured.  argv: the command's own.  CLI_OK, or CLI_RUNTIME where
- * there is no worker that could do anything (then the reason is said). */
-int tune_supervise(const tune_args *args, int argc, char **argv, tune_point *p);
+/* The worker in charge.  argv: the command's own. */
+typedef struct tune_crew tune_crew;
+tune_crew *tune_crew_new(const tune_args *args, int argc, char **argv);
+void tune_crew_end(tune_crew *crew); /* accepts NULL */
+
+/* Has the candidates measured.  CLI_OK, or CLI_RUNTIME where there is no worker that could
+ * do anything (then the reason is said). */
+int tune_supervise(tune_crew *crew, tune_point *p);
 
 /* ---- cmd_tune_worker.c ---- */
 /* What measures on one backend.  Each returns an exit code; other than CLI_OK means that
  * the process is of no more use. */
 typedef struct tune_backend {
-  /* Operands for the problem; *state is for the other calls.  untuned gets the row that
-   * the library itself would take. */
-  int (*open)(const tune_args *args, const spec *s, void **state, char *untuned,
-              size_t bytes);
+  /* *state is for the other calls. */
+  int (*open)(const tune_args *args, void **state);
+  /* Operands for a problem.  untuned gets the row that the library itself would take. */
+  int (*begin)(void *state, const spec *s, char *untuned, size_t bytes);
   /* Makes candidate i ready; *supported := 0 where it cannot serve the problem. */
   int (*prepare)(void *state, int i, const char *name, int *supported);
   /* Runs it once on poisoned outputs; why is set to "" if the result is right. */
   int (*check)(void *state, int i, char *why, size_t bytes);
   /* Settles and samples: one call's time. */
   int (*sample)(void *state, int i, double *us);
+  /* What begin and prepare made is freed. */
+  void (*end)(void *state);
   void (*close)(void *state);
 } tune_backend;
 
 extern const tune_backend tune_cuda, tune_cpu;
 
-/* The worker: args->worker says what to do.  An exit code. */
+/* The worker: reads orders from standard input to its end.  An exit code. */
 int tune_work(const tune_args *args);
 
-/* What a worker is told: its --worker option, written and read. */
-char *tune_order(const tune_point *p, int cuda); /* mem_free it */
+/* What a worker is told: its --worker option; a line for a problem.  mem_free them. */
+char *tune_contract(int cuda);
+char *tune_order(const tune_point *p);
 
 /* The index-th problem; op is the half meant. */
 spec tune_spec(const tune_args *args, size_t index, op_kind op);

@@ -185,11 +185,15 @@ static int ask_untuned(session *s, char *untuned, size_t bytes) {
   return code;
 }
 
-static int open_cpu(const tune_args *args, const spec *p, void **state, char *untuned,
-                    size_t bytes) {
+static int open_cpu(const tune_args *args, void **state) {
   session *s = mem_zeroed(1, sizeof *s);
-  *state = s;
   s->args = args;
+  *state = s;
+  return CLI_OK;
+}
+
+static int begin(void *state, const spec *p, char *untuned, size_t bytes) {
+  session *s = state;
   s->spec = *p;
   s->in = is_glu(s) ? p->hidden : p->intermediate;
   s->columns = is_glu(s) ? p->intermediate : p->hidden;
@@ -291,7 +295,7 @@ static int sample(void *state, int i, double *us) {
   return code == CLI_OK ? calls_for(s, i, 1e-3 * s->args->sample_ms, us) : code;
 }
 
-static void close_cpu(void *state) {
+static void end(void *state) {
   session *s = state;
   for (int i = 0; i < TUNE_CANDIDATES; i++) {
     contender *c = &s->list[i];
@@ -308,7 +312,9 @@ static void close_cpu(void *state) {
   guard_free(&s->out);
   mem_free(s->weights);
   mem_free(s->reference);
-  mem_free(s);
+  *s = (session){.args = s->args};
 }
 
-const tune_backend tune_cpu = {open_cpu, prepare, check, sample, close_cpu};
+static void close_cpu(void *state) { mem_free(state); }
+
+const tune_backend tune_cpu = {open_cpu, begin, prepare, check, sample, end, close_cpu};

@@ -32,18 +32,21 @@ static void take_args(session *s, const tune_args *args) {
   s->args.timing = (timing){.settle_ms = args->settle_ms, .sample_ms = args->sample_ms};
 }
 
-static int open_cuda(const tune_args *args, const spec *spec, void **state, char *untuned,
-                     size_t bytes) {
+static int open_cuda(const tune_args *args, void **state) {
   session *s = mem_zeroed(1, sizeof *s);
-  row_plan plan = {0};
   *state = s;
   take_args(s, args);
   int code = gpu_open(&s->gpu, s->args.driver, (int)args->gpu);
   if (code != CLI_OK) return code;
   s->gpu.wait_limit = args->limit;
   nvml_open(&s->nvml, s->args.nvml, s->gpu.pci);
-  code = rows_open(&s->rows, &s->args);
-  if (code == CLI_OK) code = data_create(&s->data, &s->gpu, spec, args->place.seed);
+  return rows_open(&s->rows, &s->args);
+}
+
+static int begin(void *state, const spec *spec, char *untuned, size_t bytes) {
+  session *s = state;
+  row_plan plan = {0};
+  int code = data_create(&s->data, &s->gpu, spec, s->args.seed);
   if (code == CLI_OK) code = rows_plan(&s->rows, ROWS_PLANNER, s->pdl, &s->data, &plan);
   if (code != CLI_OK) return code;
   int row = spec->op == OP_GLU ? plan.row : plan.down_row;
@@ -93,18 +96,23 @@ static int sample(void *state, int i, double *us) {
   return code;
 }
 
-static void close_cuda(void *state) {
+static void end(void *state) {
   session *s = state;
   for (int i = 0; i < s->count; i++) {
     if (!s->list[i].variant.us) continue;
     variant_destroy(&s->list[i].variant, &s->gpu);
     row_calls_destroy(&s->list[i].calls);
   }
+  s->count = 0;
   data_destroy(&s->data);
+}
+
+static void close_cuda(void *state) {
+  session *s = state;
   rows_close(&s->rows);
   nvml_close(&s->nvml);
   gpu_close(&s->gpu);
   mem_free(s);
 }
 
-const tune_backend tune_cuda = {open_cuda, prepare, check, sample, close_cuda};
+const tune_backend tune_cuda = {open_cuda, begin, prepare, check, sample, end, close_cuda};

@@ -20,41 +20,89 @@ extern char **environ;
 
 enum { LINE_BYTES = 512, OPEN_SECONDS = 300 };
 
-typedef struct worker {
-  pid_t pid;
-  int pipe;
+struct tune_crew {
+  const tune_args *args;
+  int argc;
+  char **argv;
+  pid_t pid;             /* of the worker; 0: there is none           */
+  int to, from;          /* pipes                                     */
+  int served;            /* problems that it has done                 */
   int current;           /* candidate that it is busy with; -1: none  */
-  int ended;             /* it said that it was done                  */
+  int done;              /* with the problem                          */
   int late;              /* killed for taking too long                */
   char line[LINE_BYTES]; /* what has come of a line                   */
   size_t length;
-} worker;
+};
+
+tune_crew *tune_crew_new(const tune_args *args, int argc, char **argv) {
+  tune_crew *w = mem_zeroed(1, sizeof *w);
+  signal(SIGPIPE, SIG_IGN); /* a worker that is gone is noticed otherwise */
+  w->args = args;
+  w->argc = argc;
+  w->argv = argv;
+  return w;
+}
 
 /* ---- starting ---- */
 
-static int start(worker *w, int argc, char **argv, const char *order) {
-  int ends[2];
-  *w = (worker){.pipe = -1, .current = -1};
-  if (pipe2(ends, O_CLOEXEC) != 0) return cli_error(CLI_RUNTIME, "no pipe: %s", strerror(errno));
-  char **words = mem_zeroed((size_t)argc + 3, sizeof *words);
-  char *option = mem_text("--worker=%s", order), command[] = "tune", program[] = "tileglu";
+/* Its standard input and TUNE_PIPE are pipes. */
+static int spawn(tune_crew *w, const int *to, const int *from) {
+  int cuda = w->args->place.options.backend == TGLU_BACKEND_CUDA;
+  char **words = mem_zeroed((size_t)w->argc + 3, sizeof *words);
+  char *contract = tune_contract(cuda), *option = mem_text("--worker=%s", contract);
+  char command[] = "tune", program[] = "tileglu";
   words[0] = program;
   words[1] = command;
-  for (int i = 1; i < argc; i++) words[1 + i] = argv[i];
-  words[1 + argc] = option;
+  for (int i = 1; i < w->argc; i++) words[1 + i] = w->argv[i];
+  words[1 + w->argc] = option;
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], TUNE_PIPE);
+  posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, from[1], TUNE_PIPE);
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   int error = posix_spawn(&w->pid, "/proc/self/exe", &actions, NULL, words, environ);
   posix_spawn_file_actions_destroy(&actions);
-  close(ends[1]);
-  w->pipe = ends[0];
+  mem_free(contract);
   mem_free(option);
   mem_free(words);
+  return error;
+}
+
+static int start(tune_crew *w) {
+  int to[2], from[2];
+  if (pipe2(to, O_CLOEXEC) != 0) return cli_error(CLI_RUNTIME, "no pipe: %s", strerror(errno));
+  if (pipe2(from, O_CLOEXEC) != 0) {
+    close(to[0]), close(to[1]);
+    return cli_error(CLI_RUNTIME, "no pipe: %s", strerror(errno));
+  }
+  w->served = 0;
+  w->length = 0;
+  w->late = 0;
+  int error = spawn(w, to, from);
+  close(to[0]);
+  close(from[1]);
+  w->to = to[1];
+  w->from = from[0];
   if (error == 0) return CLI_OK;
-  close(w->pipe);
+  close(w->to), close(w->from);
+  w->pid = 0;
   return cli_error(CLI_RUNTIME, "no worker could be started: %s", strerror(error));
+}
+
+/* Its wait status. */
+static int finish(tune_crew *w) {
+  int status = 0;
+  close(w->to);
+  close(w->from);
+  while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR) {}
+  w->pid = 0;
+  return status;
+}
+
+void tune_crew_end(tune_crew *w) {
+  if (!w) return;
+  if (w->pid) finish(w);
+  mem_free(w);
 }
 
 /* ---- following ---- */
@@ -72,7 +120,7 @@ static void settle(candidate *c, tune_state state, const char *text) {
   snprintf(c->why, sizeof c->why, "%s", state == TUNE_WRONG || state == TUNE_FAILED ? text : "");
 }
 
-static void follow(worker *w, tune_point *p, char *line) {
+static void follow(tune_crew *w, tune_point *p, char *line) {
   static const struct {
     const char *word;
     tune_state state;
@@ -81,7 +129,7 @@ static void follow(worker *w, tune_point *p, char *line) {
   char *rest = line, *what = strsep(&rest, "\t"), *name = strsep(&rest, "\t");
   if (!name || !rest) return;
   if (strcmp(what, "untuned") == 0) snprintf(p->untuned, sizeof p->untuned, "%s", name);
-  if (strcmp(what, "done") == 0) w->ended = 1;
+  if (strcmp(what, "done") == 0) w->done = 1;
   int i = find(p, name);
   w->current = strcmp(what, "begin") == 0 || strcmp(what, "sample") == 0 ? i : -1;
   for (size_t e = 0; e < sizeof ends / sizeof ends[0]; e++) {
@@ -90,8 +138,8 @@ static void follow(worker *w, tune_point *p, char *line) {
 }
 
 /* Whole lines among what was read; 0 at the end of the pipe. */
-static int take(worker *w, tune_point *p) {
-  ssize_t got = read(w->pipe, w->line + w->length, sizeof w->line - w->length);
+static int take(tune_crew *w, tune_point *p) {
+  ssize_t got = read(w->from, w->line + w->length, sizeof w->line - w->length);
   if (got < 0 && errno == EINTR) return 1;
   if (got <= 0) return 0;
   w->length += (size_t)got;
@@ -107,35 +155,46 @@ static int take(worker *w, tune_point *p) {
 }
 
 /* When a step that begins now must have ended. */
-static double deadline_of(const worker *w, const tune_args *args) {
-  return clock_now() + (w->current < 0 ? fmax(OPEN_SECONDS, args->limit) : args->limit);
+static double deadline_of(const tune_crew *w) {
+  double limit = w->args->limit;
+  return clock_now() + (w->current < 0 ? fmax(OPEN_SECONDS, limit) : limit);
 }
 
-/* Until the worker is gone; one whose step does not end is killed.  Its wait status. */
-static int wait_for(worker *w, const tune_args *args, tune_point *p) {
-  int status = 0;
-  double deadline = deadline_of(w, args);
-  while (!w->late) {
+/* Until the problem is done, or the worker gone; one whose step does not end is killed. */
+static void wait_for(tune_crew *w, tune_point *p) {
+  double deadline = deadline_of(w);
+  while (!w->done && !w->late) {
     double left = deadline - clock_now();
-    struct pollfd one = {.fd = w->pipe, .events = POLLIN};
+    struct pollfd one = {.fd = w->from, .events = POLLIN};
     int ready = left > 0 ? poll(&one, 1, (int)fmin(1000, ceil(1e3 * left))) : 0;
     if (ready > 0) {
-      if (!take(w, p)) break;
-      deadline = deadline_of(w, args);
+      if (!take(w, p)) return;
+      deadline = deadline_of(w);
     } else if (left <= 0) {
       w->late = 1;
       kill(w->pid, SIGKILL);
     }
   }
-  close(w->pipe);
-  while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR) {}
-  return status;
+}
+
+/* A worker that is gone reads nothing: that shows when its words are waited for. */
+static void send_order(const tune_crew *w, const tune_point *p) {
+  char *order = tune_order(p);
+  size_t left = strlen(order), sent = 0;
+  while (left > 0) {
+    ssize_t put = write(w->to, order + sent, left);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) break;
+    sent += (size_t)put;
+    left -= (size_t)put;
+  }
+  mem_free(order);
 }
 
 /* Says how the worker ended. */
-static void describe_end(const worker *w, int status, double limit, char *text, size_t bytes) {
+static void describe_end(const tune_crew *w, int status, char *text, size_t bytes) {
   if (w->late) {
-    snprintf(text, bytes, "no end within %g s", limit);
+    snprintf(text, bytes, "no end within %g s", w->args->limit);
   } else if (WIFSIGNALED(status)) {
     snprintf(text, bytes, "killed by signal %d, %s", WTERMSIG(status),
              strsignal(WTERMSIG(status)));
@@ -160,25 +219,29 @@ static void reopen(tune_point *p) {
   }
 }
 
-int tune_supervise(const tune_args *args, int argc, char **argv, tune_point *p) {
-  const int cuda = args->place.options.backend == TGLU_BACKEND_CUDA;
+int tune_supervise(tune_crew *w, tune_point *p) {
   while (any_open(p)) {
-    worker w;
     char why[200];
-    char *order = tune_order(p, cuda);
-    int code = start(&w, argc, argv, order);
-    mem_free(order);
+    int code = w->pid ? CLI_OK : start(w);
     if (code != CLI_OK) return code;
-    int status = wait_for(&w, args, p);
-    if (w.ended) break;
-    describe_end(&w, status, args->limit, why, sizeof why);
-    if (w.current < 0) {
-      return cli_error(CLI_RUNTIME, "the measurement could not begin or end: %s", why);
+    w->current = -1;
+    w->done = 0;
+    send_order(w, p);
+    wait_for(w, p);
+    if (w->done) {
+      w->served++;
+      return CLI_OK;
     }
-    candidate *c = &p->list[w.current];
-    settle(c, TUNE_FAILED, why);
-    cli_warn("%s: %s: it is left out", c->name, why);
+    int served = w->served, status = finish(w);
+    describe_end(w, status, why, sizeof why);
     reopen(p);
+    if (w->current >= 0) {
+      candidate *c = &p->list[w->current];
+      settle(c, TUNE_FAILED, why);
+      cli_warn("%s: %s: it is left out", c->name, why);
+    } else if (served == 0) {
+      return cli_error(CLI_RUNTIME, "the measurement could not begin or end: %s", why);
+    } /* else: a new worker tries once */
   }
   return CLI_OK;
 }

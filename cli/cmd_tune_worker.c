@@ -26,41 +26,56 @@ typedef struct work {
   const tune_args *args;
   const tune_backend *backend;
   void *state;
-  size_t index;
+  size_t index;         /* of the problem          */
   op_kind op;
   int count;
-  entry *entries;
+  entry *entries;       /* [TUNE_CANDIDATES]       */
 } work;
 
-/* ---- the order: PARENT:BACKEND:INDEX:OP:NAME,NAME,... ---- */
+/* ---- orders ---- */
 
-char *tune_order(const tune_point *p, int cuda) {
-  char *text = mem_text("%ld:%s:%zu:%s:", (long)getpid(), cuda ? "cuda" : "cpu", p->index,
-                        op_name(p->spec.op));
+char *tune_contract(int cuda) {
+  return mem_text("%ld:%s", (long)getpid(), cuda ? "cuda" : "cpu");
+}
+
+/* INDEX:OP:NAME,NAME,... */
+char *tune_order(const tune_point *p) {
+  char *text = mem_text("%zu:%s:", p->index, op_name(p->spec.op));
   for (int i = 0; i < p->count; i++) {
     if (p->list[i].state != TUNE_OPEN) continue;
     char *longer = mem_text("%s%s,", text, p->list[i].name);
     mem_free(text);
     text = longer;
   }
-  return text;
+  char *line = mem_text("%s\n", text);
+  mem_free(text);
+  return line;
 }
 
-static int parse_order(work *w, const char *text) {
+static int accept_contract(work *w, const char *text) {
   long parent = 0;
-  char backend[8], op[8];
-  int used = 0;
-  if (sscanf(text, "%ld:%7[a-z]:%zu:%7[a-z]:%n", &parent, backend, &w->index, op, &used) != 4 ||
-      used == 0) {
+  char backend[8];
+  if (sscanf(text, "%ld:%7[a-z]", &parent, backend) != 2) {
     return cli_error(CLI_USAGE, "--worker is for the command's own use");
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL); /* a tuner that is killed leaves nothing behind */
-  if (getppid() != (pid_t)parent) return cli_error(CLI_RUNTIME, "the tuner is gone");
+  if (getppid() != (pid_t)parent) return cli_error(CLI_USAGE, "--worker: no such tuner");
   w->backend = strcmp(backend, "cuda") == 0 ? &tune_cuda : &tune_cpu;
+  return CLI_OK;
+}
+
+static int accept_order(work *w, const char *text) {
+  char op[8];
+  int used = 0;
+  if (sscanf(text, "%zu:%7[a-z]:%n", &w->index, op, &used) != 2 || used == 0 ||
+      w->index >= shape_count(&w->args->shape)) {
+    return cli_error(CLI_USAGE, "an order that is none: %s", text);
+  }
   w->op = strcmp(op, "glu") == 0 ? OP_GLU : OP_DOWN;
-  w->entries = mem_zeroed(TUNE_CANDIDATES, sizeof *w->entries);
-  for (const char *at = text + used; *at && w->count < TUNE_CANDIDATES;) {
-    size_t length = strcspn(at, ",");
+  w->count = 0;
+  memset(w->entries, 0, TUNE_CANDIDATES * sizeof *w->entries);
+  for (const char *at = text + used; *at && *at != '\n' && w->count < TUNE_CANDIDATES;) {
+    size_t length = strcspn(at, ",\n");
     snprintf(w->entries[w->count++].name, sizeof w->entries[0].name, "%.*s", (int)length, at);
     at += length + (at[length] == ',');
   }
@@ -162,18 +177,34 @@ spec tune_spec(const tune_args *args, size_t index, op_kind op) {
   return s;
 }
 
+/* One problem. */
+static int serve(work *w) {
+  char untuned[96] = "";
+  const spec s = tune_spec(w->args, w->index, w->op);
+  int code = w->backend->begin(w->state, &s, untuned, sizeof untuned);
+  if (code == CLI_OK) say("untuned", untuned, "-");
+  for (int i = 0; i < w->count && code == CLI_OK; i++) code = prepare(w, i);
+  if (code == CLI_OK) code = measure(w);
+  if (code != CLI_OK) return code;
+  w->backend->end(w->state);
+  say("done", "-", "-");
+  return CLI_OK;
+}
+
 int tune_work(const tune_args *args) {
   work w = {.args = args};
-  char untuned[96] = "";
-  int code = parse_order(&w, args->worker);
+  char *line = NULL;
+  size_t room = 0;
+  int code = accept_contract(&w, args->worker);
   if (code != CLI_OK) return code;
-  const spec s = tune_spec(args, w.index, w.op);
-  code = w.backend->open(args, &s, &w.state, untuned, sizeof untuned);
-  if (code == CLI_OK) say("untuned", untuned, "-");
-  for (int i = 0; i < w.count && code == CLI_OK; i++) code = prepare(&w, i);
-  if (code == CLI_OK) code = measure(&w);
-  if (code == CLI_OK) say("done", "-", "-");
-  if (code == CLI_OK && w.state) w.backend->close(w.state);
+  w.entries = mem_zeroed(TUNE_CANDIDATES, sizeof *w.entries);
+  code = w.backend->open(args, &w.state);
+  while (code == CLI_OK && getline(&line, &room, stdin) > 0) {
+    code = accept_order(&w, line);
+    if (code == CLI_OK) code = serve(&w);
+  }
+  if (code == CLI_OK) w.backend->close(w.state);
+  free(line);
   mem_free(w.entries);
   return code;
 }

@@ -117,6 +117,24 @@ class Gpu(Case):
         keys = {(f[6], f[10]) for f in read_cache(self.cache)}
         self.assertEqual(len(keys), 4)
 
+    def test_both_halves(self):
+        for pdl in "01":
+            found, _ = self.tune("--hidden", "64", "--intermediate", "128", "--tokens", "3",
+                                 *CUDA, "--pdl", pdl)
+            self.assertEqual([p["op"] for p in found["points"]], ["glu", "down"])
+            for point in found["points"]:
+                self.assertTrue(point["row"].startswith(point["op"] + "_"))
+                self.assertTrue(point["untuned"].startswith(point["op"] + "_"))
+        self.assertEqual({f[7] for f in read_cache(self.cache)}, {"glu", "down"})
+        out, _ = self.tileglu("explain", "--hidden", "64", "--intermediate", "128", "--tokens",
+                              "3,50", "--backend", "cuda", "--json", TILEGLU_CUDA_LIBRARY=FAKE)
+        near, far = json.loads(out)["plans"]
+        self.assertEqual([near["row"], near["down_row"]], [p["row"] for p in found["points"]])
+        self.assertEqual([near["tuned"], far["tuned"]], [True, False])
+        self.assertEqual(near["why"].count("runner-up"), 2)
+        self.assertEqual(near["why"].count("why: tuned"), 2)
+        self.assertEqual(far["why"].count("why: cost model"), 2)
+
     def test_tuned_anew(self):
         self.tune(*SHAPE, *CUDA)
         before = read_cache(self.cache)
