@@ -1,7 +1,7 @@
 #!/bin/sh
 # make gpu-check: builds with the GPU kernels, runs the tests that need a GPU, every row
-# under compute-sanitizer, and the bench (TILEGLU_BENCH_ARGS, default --rows chosen) into
-# results/h200/glu_bf16.csv.  Fails, saying why, where there is no driver or no GPU.
+# under compute-sanitizer, verify, and the bench (TILEGLU_BENCH_ARGS, default --rows chosen)
+# of GLUs and MLPs into results/h200/glu_bf16.csv and mlp_bf16.csv.  Fails, saying why, where there is no driver or no GPU.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/common.sh
@@ -15,5 +15,7 @@ cmake --build build/gcc-release --target gpu_folder
 build/gcc-release/gpu/gpu_glu --seconds 300 || die "gpu_glu ended with $?"
 sh tools/gpu_sanitize.sh build/gcc-release/gpu
 cmake --build build/gcc-release --target bench_cuda_folder
+build/gcc-release/gpu/tileglu verify --device cuda --quick || die "verify ended with $?"
 mkdir -p results/h200
-exec sh bench/cuda/run.sh build/gcc-release/gpu results/h200/glu_bf16.csv 4 ${TILEGLU_BENCH_ARGS:---rows chosen}
+sh bench/cuda/run.sh build/gcc-release/gpu results/h200/glu_bf16.csv 4 ${TILEGLU_BENCH_ARGS:---rows chosen}
+exec sh bench/cuda/run.sh build/gcc-release/gpu results/h200/mlp_bf16.csv 4 --op mlp --suite mlp

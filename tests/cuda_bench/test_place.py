@@ -97,6 +97,16 @@ class Run(Place):
                 self.assertAlmostEqual(sum(parts.values()), layer["unfused_us"], delta=0.2)
                 self.assertAlmostEqual(parts["activation"], 2.5, delta=0.1)
 
+    def test_a_random_model(self):
+        script = pathlib.Path(__file__).resolve().parents[2] / "tools/make_random_model.py"
+        for name in ("a", "b"):
+            self.start([sys.executable, "-B", script, self.folder / name, "--hidden", 48,
+                        "--intermediate", 80, "--layers", 2], OK, {})
+        self.assertEqual((self.folder / "a/model.safetensors").read_bytes(),
+                         (self.folder / "b/model.safetensors").read_bytes())
+        document = self.json("run", "--device", "cuda", self.folder / "a", "--tokens", "4")
+        self.assertEqual((document["total"]["layers"], document["total"]["failed"]), (2, 0))
+
     def test_text(self):
         model = write_model(self.folder / "m", hidden=32, intermediate=48)
         out, _ = self.tileglu("run", "--backend", "cuda", model, "--repeat", "3")
