@@ -28,7 +28,7 @@ typedef struct tune_args {
 typedef enum tune_state {
   TUNE_OPEN,             /* not known yet                                                */
   TUNE_TIMED,
-  TUNE_SLOW,             /* left out after two rounds; us is the better one's            */
+  TUNE_SLOW,             /* left out early; us is what was measured until then           */
   TUNE_UNSUPPORTED,      /* it cannot serve this problem                                 */
   TUNE_WRONG,            /* a wrong result                                               */
   TUNE_FAILED            /* an error, a fault, or no end                                 */
@@ -72,8 +72,9 @@ typedef struct tune_backend {
   int (*prepare)(void *state, int i, const char *name, int *supported);
   /* Runs it once on poisoned outputs; why is set to "" if the result is right. */
   int (*check)(void *state, int i, char *why, size_t bytes);
-  /* Settles and samples: one call's time. */
-  int (*sample)(void *state, int i, double *us);
+  /* Settles and samples, each for this share of the time that the options say: one call's
+   * time. */
+  int (*sample)(void *state, int i, double share, double *us);
   /* What begin and prepare made is freed. */
   void (*end)(void *state);
   void (*close)(void *state);

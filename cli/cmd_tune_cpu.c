@@ -289,10 +289,10 @@ static int calls_for(session *s, int i, double seconds, double *us) {
   return code;
 }
 
-static int sample(void *state, int i, double *us) {
+static int sample(void *state, int i, double share, double *us) {
   session *s = state;
-  int code = calls_for(s, i, 1e-3 * s->args->settle_ms, us);
-  return code == CLI_OK ? calls_for(s, i, 1e-3 * s->args->sample_ms, us) : code;
+  int code = calls_for(s, i, 1e-3 * share * s->args->settle_ms, us);
+  return code == CLI_OK ? calls_for(s, i, 1e-3 * share * s->args->sample_ms, us) : code;
 }
 
 static void end(void *state) {

@@ -87,11 +87,14 @@ static int check(void *state, int i, char *why, size_t bytes) {
   return CLI_OK;
 }
 
-static int sample(void *state, int i, double *us) {
+static int sample(void *state, int i, double share, double *us) {
   session *s = state;
   variant *v = &s->list[i].variant;
+  timing t = s->args.timing;
+  t.settle_ms *= share;
+  t.sample_ms *= share;
   variant_reset(v);
-  int code = variant_measure(v, &s->gpu, &s->nvml, &s->args.timing);
+  int code = variant_measure(v, &s->gpu, &s->nvml, &t);
   *us = v->us[0];
   return code;
 }

@@ -15,6 +15,9 @@
 #include "rng.h"
 #include "stats.h"
 
+enum { FEW = 8 };
+#define SCREEN_RATIO 1.6
+
 typedef struct entry {
   char name[96];
   int out;              /* left out                */
@@ -116,23 +119,27 @@ static int prepare(work *w, int i) {
   return CLI_OK;
 }
 
-/* Leaves out what was far from the best in two rounds. */
-static void leave_out_slow(work *w) {
+static double least(const entry *e) {
+  double us = e->us[0];
+  for (int i = 1; i < e->samples; i++) us = fmin(us, e->us[i]);
+  return us;
+}
+
+/* Leaves out what was slower than the best by more than this ratio. */
+static void leave_out_slow(work *w, double within) {
   double best = INFINITY;
   for (int i = 0; i < w->count; i++) {
-    const entry *e = &w->entries[i];
-    if (!e->out) best = fmin(best, fmin(e->us[0], e->us[1]));
+    if (!w->entries[i].out) best = fmin(best, least(&w->entries[i]));
   }
   for (int i = 0; i < w->count; i++) {
     entry *e = &w->entries[i];
-    double us = fmin(e->us[0], e->us[1]);
-    if (e->out || us <= w->args->within * best) continue;
+    if (e->out || least(e) <= within * best) continue;
     e->out = 1;
-    say("slow", e->name, "%.6f", us);
+    say("slow", e->name, "%.6f", least(e));
   }
 }
 
-static int round_of(work *w, rng *random) {
+static int round_of(work *w, rng *random, double share) {
   int order[TUNE_CANDIDATES], count = 0;
   for (int i = 0; i < w->count; i++) {
     if (!w->entries[i].out) order[count++] = i;
@@ -145,20 +152,32 @@ static int round_of(work *w, rng *random) {
   for (int i = 0; i < count; i++) {
     entry *e = &w->entries[order[i]];
     say("sample", e->name, "-");
-    int code = w->backend->sample(w->state, order[i], &e->us[e->samples++]);
+    int code = w->backend->sample(w->state, order[i], share, &e->us[e->samples++]);
     if (code != CLI_OK) return code;
   }
   return CLI_OK;
 }
 
+/* Where there are many, a short look at each finds those that are out of the question; its
+ * samples do not count. */
+static int screen(work *w, rng *random) {
+  int count = 0;
+  for (int i = 0; i < w->count; i++) count += !w->entries[i].out;
+  if (count <= FEW) return CLI_OK;
+  int code = round_of(w, random, 0.1);
+  if (code == CLI_OK) leave_out_slow(w, SCREEN_RATIO * w->args->within);
+  for (int i = 0; i < w->count; i++) w->entries[i].samples = 0;
+  return code;
+}
+
 /* Rounds, then each result once more: it was checked on a cold start only. */
 static int measure(work *w) {
   rng random;
-  int code = CLI_OK;
   rng_seed(&random, w->args->place.seed + w->index);
+  int code = screen(w, &random);
   for (int64_t round = 0; round < w->args->rounds && code == CLI_OK; round++) {
-    code = round_of(w, &random);
-    if (code == CLI_OK && round == 1) leave_out_slow(w);
+    code = round_of(w, &random, 1);
+    if (code == CLI_OK && round == 1) leave_out_slow(w, w->args->within);
   }
   for (int i = 0; i < w->count && code == CLI_OK; i++) {
     entry *e = &w->entries[i];
