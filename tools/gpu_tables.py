@@ -20,6 +20,8 @@ import statistics
 import sys
 from pathlib import Path
 
+import gpu_goals
+
 EXTREMES = {max: "highest", min: "lowest"}
 ORDER = ["0.5B", "1.5B", "3B", "7B", "14B", "32B", "72B"]
 
@@ -218,16 +220,32 @@ def energy_table(lines):
     return [*out, ""]
 
 
+def chosen_of(lines, column, pdl="0"):
+    return Points([line for line in lines if line["mode"] == "sustained" and line["pdl"] == pdl],
+                  column).chosen()
+
+
+def goals(glu, mlp, reads):
+    ratios = {("glu", pdl): chosen_of(glu, "ratio_bare", str(pdl)) for pdl in (0, 1)}
+    ratios |= {("mlp", pdl): chosen_of(mlp, "ratio_gemm3", str(pdl)) for pdl in (0, 1)}
+    return gpu_goals.table([
+        *gpu_goals.ratio_lines(ratios, geomean),
+        *gpu_goals.read_lines(chosen_of(reads, "share_of_read")),
+        *gpu_goals.eager_lines({"glu": chosen_of(glu, "ratio_eager"),
+                                "mlp": chosen_of(mlp, "ratio_eager")})])
+
+
 def main():
     folder = Path(sys.argv[1])
-    glu, mlp = read(folder / "glu_bf16.csv"), read(folder / "mlp_bf16.csv")
+    glu, mlp, reads = (read(folder / f"{name}_bf16.csv") for name in ("glu", "mlp", "read"))
     out = [f"# Tables of {folder.resolve().name}, bf16", "",
            "R: time over the bare GEMM's; R3: over both bare GEMMs' of an MLP.  pp = "
            "paired_pingpong, coop = paired_coop.  Made by tools/gpu_tables.py.", ""]
+    out += goals(glu, mlp, reads)
     out += ratio_tables(glu, "ratio_bare", "GLU: R") + kernels_table(glu)
     out += ratio_tables(mlp, "ratio_gemm3", "MLP: R3")
     out += share_tables(mlp, "floor_over_us", "MLP: the floor over its time")
-    out += share_tables(read(folder / "read_bf16.csv"), "share_of_read",
+    out += share_tables(reads, "share_of_read",
                         "a reading kernel's time over the GLU's")
     for path in sorted(folder.glob("regret*_bf16.csv")):
         out += regret_tables(path)

@@ -3,6 +3,7 @@
 import csv
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 
@@ -163,6 +164,24 @@ class Down(Case):
 
 class Tables(Case):
     """tools/gpu_tables.py on what the bench writes."""
+
+    def test_goals(self):
+        sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+        import gpu_goals
+        points = {("7B", 1): 0.90, ("7B", 64): 1.05, ("custom", 1): 9.0}
+        mean, every = gpu_goals.ratio_lines({("glu", 0): points}, statistics.geometric_mean)
+        self.assertEqual(mean[1:], ("≤ 0.96", "0.972", 2, "**missed**"))
+        self.assertEqual(every[1:], ("≤ 1.02", "1.050 at 7B, M = 64", 2, "met"))
+        points["7B", 4] = 1.05  # no more than 0.02 there
+        _, every = gpu_goals.ratio_lines({("glu", 0): points}, statistics.geometric_mean)
+        self.assertEqual(every[4], "**missed**")
+        reads = list(gpu_goals.read_lines({("7B", 1): 0.93, ("72B", 4): 0.91, ("3B", 1): 0.1,
+                                           ("7B", 64): 0.86}))
+        self.assertEqual([r[2:] for r in reads], [("0.910 at 72B, M = 4", 2, "**missed**"),
+                                                  ("0.860 at 7B, M = 64", 1, "met")])
+        eager = list(gpu_goals.eager_lines({"mlp": {("7B", 1): 0.99}, "glu": {}}))
+        self.assertEqual([e[4] for e in eager], ["met"])
+        self.assertEqual(gpu_goals.table([]), [])
 
     def test_every_table(self):
         out = {name: self.folder / name for name in (
