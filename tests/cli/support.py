@@ -16,10 +16,11 @@ OK, MISMATCH, USAGE, INPUT, RUNTIME = range(5)
 
 
 def environment(**changes):
-    """The environment without the library's variables but for the CPU backend, so that a
-    GPU changes nothing, and with changes (None: not set)."""
+    """The environment without the library's variables but for the CPU backend and no tuning
+    cache, so that neither a GPU nor former winners change anything, and with changes (None:
+    not set)."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("TILEGLU_")}
-    all_of_them = {**kept, "TILEGLU_BACKEND": "cpu", **changes}
+    all_of_them = {**kept, "TILEGLU_BACKEND": "cpu", "TILEGLU_TUNE_CACHE": "", **changes}
     return {k: v for k, v in all_of_them.items() if v is not None}
 
 
