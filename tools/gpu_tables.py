@@ -241,6 +241,7 @@ def main():
     out = [f"# Tables of {folder.resolve().name}, bf16", "",
            "R: time over the bare GEMM's; R3: over both bare GEMMs' of an MLP.  pp = "
            "paired_pingpong, coop = paired_coop.  Made by tools/gpu_tables.py.", ""]
+    reads = [line for line in reads if line["op"] == "glu"]
     out += goals(glu, mlp, reads)
     out += ratio_tables(glu, "ratio_bare", "GLU: R") + kernels_table(glu)
     out += ratio_tables(mlp, "ratio_gemm3", "MLP: R3")

@@ -71,8 +71,8 @@ static const column mlp_columns[] = {
   C(seed)
 };
 static const column read_columns[] = {
-  C(date), C(commit), C(row_hash), BEGINNING, C(row), C(chosen),
-  C(mode), C(pdl), C(sm_clock_mhz), C(us), C(read_us), C(share_of_read), C(weight_tbs),
+  C(date), C(commit), C(row_hash), C(down_row_hash), BEGINNING, C(op), C(row), C(down_row),
+  C(chosen), C(mode), C(pdl), C(sm_clock_mhz), C(us), C(read_us), C(share_of_read), C(weight_tbs),
   C(read_tbs), C(read_kernel), C(seed)
 };
 static const column invariant_columns[] = {

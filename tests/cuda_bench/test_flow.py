@@ -219,6 +219,7 @@ class Further(Case):
         lines, read = self.lines(), self.columns("read.csv")
         self.assertEqual([l["row"] for l in lines], [l["row"] for l in read])
         self.assertEqual({l["read_kernel"] for l in read}, {"read8_x2"})  # the fake's fastest
+        self.assertEqual({l["op"] for l in read}, {"glu"})
         weights = 4 * 128 * 64
         for line, main_line in zip(read, lines):
             us = number(main_line, "us")
