@@ -29,7 +29,7 @@ static const struct argp_option tune_options[] = {
   {"pdl", OPTION_PDL, "0|1", 0,
    "GPU: 0 (default): a chain of plain calls; 1: each call follows a kernel that writes X", 3},
   {NULL, 0, NULL, 0, "Where:", 4},
-  {"gpu", OPTION_GPU, "N", 0, "ordinal of the GPU (0)", 4},
+  {"gpu", OPTION_GPU, "N", 0, "ordinal of the GPU (default: TILEGLU_DEVICE, or 0)", 4},
   {"cuda-library", OPTION_LIBRARY, "FILE", 0, "the driver (libcuda.so.1)", 4},
   {"nvml", OPTION_NVML, "FILE", 0, "for clocks (libnvidia-ml.so.1)", 4},
   {"tune-cache", OPTION_CACHE, "FILE", 0,
@@ -139,6 +139,7 @@ static void defaults(tune_args *a) {
   memcpy(a->shape.tokens, tokens, sizeof tokens);
   a->shape.token_count = sizeof tokens / sizeof tokens[0];
   a->rounds = 5;
+  a->gpu = -1;
   a->settle_ms = 40;
   a->sample_ms = 50;
   a->within = 1.25;
@@ -160,12 +161,13 @@ typedef struct tuner {
 
 static int open_tuner(tuner *t) {
   tglu_context_options *o = &t->args->place.options;
-  o->device = t->args->gpu > 0 ? (int32_t)t->args->gpu : -1;
+  o->device = (int32_t)t->args->gpu;
   tglu_status status = tglu_context_create(o, &t->context);
   if (status != TGLU_OK) return cli_library_error(place_exit_code(status), "context");
   tglu_context_info_init(&t->info);
   tglu_context_get_info(t->context, &t->info);
-  o->backend = t->info.backend; /* the workers' too */
+  o->backend = t->info.backend; /* the worker's too */
+  t->args->gpu = t->info.device;
   fprintf(stderr, "tuning on %s: %s; cache: %s\n", tglu_backend_name(t->info.backend),
           t->info.device_name, *t->info.tune_cache ? t->info.tune_cache : "none");
   return CLI_OK;

@@ -16,7 +16,7 @@ enum { TUNE_CANDIDATES = 256, TUNE_ROUNDS = 1000, TUNE_PIPE = 3 };
 typedef struct tune_args {
   place_args place;
   shape_args shape;
-  int64_t rounds, gpu;
+  int64_t rounds, gpu;   /* gpu: its ordinal; -1: not given                              */
   double settle_ms, sample_ms;
   double within;         /* after two rounds, rows slower than this times the best go    */
   double limit;          /* seconds that a step of one candidate may take                */
@@ -83,10 +83,10 @@ typedef struct tune_backend {
 extern const tune_backend tune_cuda, tune_cpu;
 
 /* The worker: reads orders from standard input to its end.  An exit code. */
-int tune_work(const tune_args *args);
+int tune_work(tune_args *args);
 
 /* What a worker is told: its --worker option; a line for a problem.  mem_free them. */
-char *tune_contract(int cuda);
+char *tune_contract(const tune_args *args);
 char *tune_order(const tune_point *p);
 
 /* The index-th problem; op is the half meant. */

@@ -1,5 +1,6 @@
 /* The tuner's measurements on a GPU: those of the bench. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
@@ -25,10 +26,10 @@ typedef struct session {
 } session;
 
 static void take_args(session *s, const tune_args *args) {
-  const tglu_context_options *o = &args->place.options;
+  const char *driver = args->place.options.cuda_library;
   s->pdl = args->pdl;
-  s->args = (cuda_args){.gpu = args->gpu, .driver = o->cuda_library, .nvml = args->nvml,
-                        .seed = args->place.seed, .stable_weights = o->stable_weights};
+  s->args = (cuda_args){.gpu = args->gpu, .nvml = args->nvml, .seed = args->place.seed,
+                        .driver = driver ? driver : getenv("TILEGLU_CUDA_LIBRARY")};
   s->args.timing = (timing){.settle_ms = args->settle_ms, .sample_ms = args->sample_ms};
 }
 

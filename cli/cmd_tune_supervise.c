@@ -47,9 +47,8 @@ tune_crew *tune_crew_new(const tune_args *args, int argc, char **argv) {
 
 /* Its standard input and TUNE_PIPE are pipes. */
 static int spawn(tune_crew *w, const int *to, const int *from) {
-  int cuda = w->args->place.options.backend == TGLU_BACKEND_CUDA;
   char **words = mem_zeroed((size_t)w->argc + 3, sizeof *words);
-  char *contract = tune_contract(cuda), *option = mem_text("--worker=%s", contract);
+  char *contract = tune_contract(w->args), *option = mem_text("--worker=%s", contract);
   char command[] = "tune", program[] = "tileglu";
   words[0] = program;
   words[1] = command;

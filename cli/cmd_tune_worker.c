@@ -37,8 +37,10 @@ typedef struct work {
 
 /* ---- orders ---- */
 
-char *tune_contract(int cuda) {
-  return mem_text("%ld:%s", (long)getpid(), cuda ? "cuda" : "cpu");
+/* PARENT:BACKEND:GPU */
+char *tune_contract(const tune_args *args) {
+  return mem_text("%ld:%s:%d", (long)getpid(), tglu_backend_name(args->place.options.backend),
+                  (int)args->gpu);
 }
 
 /* INDEX:OP:NAME,NAME,... */
@@ -55,14 +57,16 @@ char *tune_order(const tune_point *p) {
   return line;
 }
 
-static int accept_contract(work *w, const char *text) {
+static int accept_contract(work *w, tune_args *args) {
   long parent = 0;
   char backend[8];
-  if (sscanf(text, "%ld:%7[a-z]", &parent, backend) != 2) {
+  int gpu = 0;
+  if (sscanf(args->worker, "%ld:%7[a-z]:%d", &parent, backend, &gpu) != 3) {
     return cli_error(CLI_USAGE, "--worker is for the command's own use");
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL); /* a tuner that is killed leaves nothing behind */
   if (getppid() != (pid_t)parent) return cli_error(CLI_USAGE, "--worker: no such tuner");
+  args->gpu = gpu; /* the tuner's choice may be the environment's */
   w->backend = strcmp(backend, "cuda") == 0 ? &tune_cuda : &tune_cpu;
   return CLI_OK;
 }
@@ -210,11 +214,11 @@ static int serve(work *w) {
   return CLI_OK;
 }
 
-int tune_work(const tune_args *args) {
+int tune_work(tune_args *args) {
   work w = {.args = args};
   char *line = NULL;
   size_t room = 0;
-  int code = accept_contract(&w, args->worker);
+  int code = accept_contract(&w, args);
   if (code != CLI_OK) return code;
   w.entries = mem_zeroed(TUNE_CANDIDATES, sizeof *w.entries);
   code = w.backend->open(args, &w.state);

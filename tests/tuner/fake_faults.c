@@ -1,5 +1,5 @@
 /* A driver over the bench's fake one (tests/cuda_bench), on which single rows go wrong.  Its
- * calls are found first, the rest behind it.  Each variable holds part of a row's name:
+ * calls are found first, the rest behind it.  Memory belongs to the device last retained.  Each variable holds part of a row's name:
  *
  *   FAULT_ERROR   a launch of it returns an error
  *   FAULT_CRASH   a launch of it ends the process by a signal
@@ -37,6 +37,8 @@ FAKE_EXPORT int cuLaunchKernelEx(const void *config, const char *function, void 
                                  void **extra);
 FAKE_EXPORT int cuGraphLaunch(fake_op **exec, void *stream);
 FAKE_EXPORT int cuEventQuery(const void *event);
+FAKE_EXPORT int cuDevicePrimaryCtxRetain(void **context, int device);
+FAKE_EXPORT int cuPointerGetAttribute(void *value, int attribute, uint64_t pointer);
 
 int cuLaunchKernelEx(const void *config, const char *function, void **parameters,
                      void **extra) {
@@ -69,4 +71,22 @@ int cuEventQuery(const void *event) {
   int (*call)(const void *);
   *(void **)&call = behind("cuEventQuery");
   return hung ? NOT_READY : call(event);
+}
+
+static int device_in_use;
+
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+  int (*call)(void **, int);
+  *(void **)&call = behind("cuDevicePrimaryCtxRetain");
+  device_in_use = device;
+  return call(context, device);
+}
+
+int cuPointerGetAttribute(void *value, int attribute, uint64_t pointer) {
+  enum { DEVICE_ORDINAL = 9 };
+  int (*call)(void *, int, uint64_t);
+  *(void **)&call = behind("cuPointerGetAttribute");
+  if (attribute != DEVICE_ORDINAL) return call(value, attribute, pointer);
+  memcpy(value, &device_in_use, sizeof device_in_use);
+  return 0;
 }
