@@ -179,7 +179,7 @@ static const char *row_info(const tglu_context *context, const tglu__cuda_plan *
   if (entry == NULL) return NULL;
   tglu__choice choice;
   tglu__cuda_launch_choice(cuda, problem, entry, tokens, &choice);
-  *us = tglu__plan_cost_us(&choice, problem, tokens, &cuda->facts);
+  *us = tglu__plan_cost_us(&choice, problem, tokens);
   if (tuned_of(context, op, problem, entry->row, tokens) != NULL) info->tuned = 1;
   return tglu__rows[entry->row].name;
 }

@@ -144,7 +144,7 @@ bool tglu__plan_choose(tglu__op op, const tglu__problem *problem,
       continue;
     tglu__choice c;
     tglu__plan_launch(row, problem, call->tokens, device, &c);
-    c.predicted_us = tglu__plan_cost_us(&c, problem, call->tokens, device);
+    c.predicted_us = tglu__plan_cost_us(&c, problem, call->tokens);
     if (best.row < 0 || c.predicted_us < best.predicted_us) {
       second = best;
       best = c;

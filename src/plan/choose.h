@@ -65,7 +65,7 @@ void tglu__plan_launch(int32_t row, const tglu__problem *problem, int64_t tokens
 
 /* Predicted time of a launch, in microseconds (cost.c). */
 double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *problem,
-                          int64_t tokens, const tglu__device_facts *device);
+                          int64_t tokens);
 /* Predicted time of an MLP whose two launches take so long alone. */
 double tglu__plan_mlp_us(double glu_us, double down_us);
 

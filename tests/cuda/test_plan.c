@@ -280,7 +280,7 @@ static int expect_choices(tglu__op op, const tglu__problem *p, const tglu__devic
       if (tglu__rows[r].op != op || !tglu__row_valid(&tglu__rows[r], p, &f, d, NULL)) continue;
       tglu__choice other;
       tglu__plan_launch(r, p, m, d, &other);
-      assert_true(tglu__plan_cost_us(&other, p, m, d) >= a.predicted_us);
+      assert_true(tglu__plan_cost_us(&other, p, m) >= a.predicted_us);
     }
     previous = a.predicted_us;
     ++asked;
