@@ -1,5 +1,6 @@
 /* A driver over the bench's fake one (tests/cuda_bench), on which single rows go wrong.  Its
- * calls are found first, the rest behind it.  Memory belongs to the device last retained.  Each variable holds part of a row's name:
+ * calls are found first, the rest behind it.  Memory belongs to the device last retained.
+ * Each variable holds part of a row's name:
  *
  *   FAULT_ERROR   a launch of it returns an error
  *   FAULT_CRASH   a launch of it ends the process by a signal
