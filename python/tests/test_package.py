@@ -210,9 +210,12 @@ def test_exports_and_needs():
         strange = [symbol for symbol in symbols if not re.fullmatch(exported, symbol)
                    and not symbol.startswith(("_init", "_fini", "_edata", "_end", "__bss_start"))]
         assert not strange, (name, strange)
-        needed = re.findall(r"NEEDED.*\[(.*)\]", tool("readelf", "-d", path))
-        unknown = [lib for lib in needed if not re.match(
-            r"(libc|libm|libdl|libpthread|libpthreadpool|ld-linux.*)\.so", lib)]
+        dynamic = tool("readelf", "-d", path)
+        paths = re.findall(r"R(?:UN)?PATH.*\[(.*)\]", dynamic)
+        assert paths == (["$ORIGIN"] if name == "libtileglu.so" else [])
+        needed = re.findall(r"NEEDED.*\[(.*)\]", dynamic)
+        unknown = [lib for lib in needed if not (PACKAGE / lib).exists() and not re.match(
+            r"(libc|libm|libdl|libpthread|ld-linux.*)\.so", lib)]
         assert not unknown, (name, unknown)
 
 
