@@ -114,10 +114,10 @@ PyObject *core_device_info(PyObject *self, PyObject *args)
   core_lib.context_info_init(&info);
   const tglu_status status = core_lib.context_get_info(context, &info);
   if (status) return core_raise(status);
-  return Py_BuildValue("{s:s,s:s,s:s,s:i,s:i,s:i,s:z,s:z}", "backend",
+  return Py_BuildValue("{s:s,s:s,s:s,s:i,s:i,s:i,s:z,s:z,s:z}", "backend",
                        core_lib.backend_name(info.backend), "device_name", info.device_name,
                        "reason", info.reason, "threads", (int)info.threads, "sm_count",
                        (int)info.sm_count, "compute_capability",
-                       (int)info.compute_capability, "cpu_isa", info.cpu_isa, "library",
-                       core_lib.version_string());
+                       (int)info.compute_capability, "cpu_isa", info.cpu_isa, "tune_cache",
+                       info.tune_cache, "library", core_lib.version_string());
 }
