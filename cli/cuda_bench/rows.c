@@ -118,6 +118,8 @@ int rows_plan(kernel_rows *rows, int force, int pdl, const data *d, row_plan *pl
   if (code != CLI_OK) return code;
   tglu_status status = plan_of(context, d, &info);
   if (status == TGLU_ERR_UNSUPPORTED && force != ROWS_PLANNER) return CLI_OK;
+  /* A forced row may serve some counts of tokens and not this one. */
+  if (status == TGLU_OK && force >= 0 && !info.row && !info.down_row) return CLI_OK;
   if (status != TGLU_OK || (!info.row && !info.down_row)) {
     return cli_library_error(CLI_RUNTIME, "%s",
                              force < 0 ? "the planner's choice" : rows->items[force].name);
