@@ -243,6 +243,20 @@ def test_compile_whole_with_any_token_count(backend):
     assert "tileglu.glu" in text and "tileglu.mlp" in text
 
 
+def test_compile_with_a_token_count_that_only_the_data_know(monkeypatch):
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch._dynamo.config, "capture_dynamic_output_shape_ops", True)
+
+    def routed(x, chosen):
+        mine = x[chosen]
+        return tileglu.mlp(mine, SMALL.gate, SMALL.up, SMALL.down, residual=mine + 1)
+    compiled = torch.compile(routed, fullgraph=True, backend="aot_eager")
+    x = torch.randn(10, 24)
+    for count in (3, 0, 1, 10):
+        chosen = torch.arange(10) < count
+        assert torch.equal(compiled(x, chosen), routed(x, chosen))
+
+
 def test_compile_keeps_gradients_refused():
     torch._dynamo.reset()
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")

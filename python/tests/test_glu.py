@@ -84,6 +84,8 @@ def test_no_intermediate():
     problem = Problem(3, 24, 0, bias=True)
     weights = problem.weights()
     assert tileglu.glu(problem.x, **weights).shape == (3, 0)
+    scattered = torch.randn(24, 2, 3).permute(1, 2, 0)
+    assert tileglu.glu(scattered, **weights).shape == (2, 3, 0)
     out = tileglu.mlp(problem.x, **weights, down=problem.down, down_bias=problem.down_bias,
                       residual=problem.residual)
     assert torch.equal(out, problem.residual + problem.down_bias)

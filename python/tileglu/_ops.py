@@ -116,24 +116,26 @@ def _check(arguments):
                         activation, down, down_bias, residual)
 
 
+_RESIDUAL = 10  # its place among the C call's arguments
+
+
 def _ask(function, arguments):
-    """A C function with x and residual as they are, or copied where they must be."""
+    """A C function, with x and residual copied where C cannot read them as they lie.  Raises
+    what the rules say where it is something else."""
     out = function(*arguments)
     if out is not NotImplemented:
         return out
     _check(arguments)
-    mode, x, *rest = arguments
-    rest[8] = _flat(rest[8])
-    out = function(mode, _flat(x), *rest)
+    x, residual = arguments[1], arguments[_RESIDUAL]
+    flat = list(arguments)
+    flat[1] = x.contiguous().view(-1, x.shape[-1])
+    if residual is not None:
+        flat[_RESIDUAL] = residual.contiguous().view(flat[1].shape)
+    out = function(*flat)
     if out is NotImplemented:
         raise TypeError(f"tileglu cannot read these tensors (x is a {type(x).__name__} on "
                         f"{x.device}, {x.layout})")
-    return out if out.__class__ is str or isinstance(out, dict) else out.view(
-        *x.shape[:-1], out.shape[-1])
-
-
-def _flat(tensor):
-    return tensor if tensor is None else tensor.contiguous().view(-1, tensor.shape[-1])
+    return out.view(*x.shape[:-1], out.shape[-1]) if isinstance(out, torch.Tensor) else out
 
 
 def explain(x, gate=None, up=None, down=None, **options):
