@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
 #include "cmd_tune.h"
@@ -295,6 +296,13 @@ static void note_flaws(tuner *t, const tune_point *p) {
   }
 }
 
+/* A line on standard error, over a progress bar where there is one. */
+static void say_winner(const tune_point *p, const char *name, const candidate *best) {
+  if (isatty(STDERR_FILENO)) fputs("\r\033[K", stderr);
+  fprintf(stderr, "%s%s%s: %s %.2f us\n", p->spec.model ? p->spec.model : "",
+          p->spec.model ? " " : "", name, best->name, best->us);
+}
+
 static int tune_point_at(tuner *t, size_t index, op_kind op) {
   tune_point *p = mem_zeroed(1, sizeof *p);
   p->index = index;
@@ -308,8 +316,7 @@ static int tune_point_at(tuner *t, size_t index, op_kind op) {
     note_flaws(t, p);
     report(t, p, best, second);
     if (best) {
-      fprintf(stderr, "%s%s%s: %s %.2f us\n", p->spec.model ? p->spec.model : "",
-              p->spec.model ? " " : "", name, best->name, best->us);
+      say_winner(p, name, best);
       code = store(t, p, best, second);
     } else {
       code = cli_error(CLI_RUNTIME, "%s: no row serves it", name);

@@ -169,8 +169,8 @@ static void killed_writers_leave_a_whole_file(void **state)
   (void)state;
   uint64_t seed = (uint64_t)time(NULL);
   print_message("seed %llu\n", (unsigned long long)seed);
-  int lines = 0, killed = 0;
-  for (int i = 0; i < KILLS; i++) {
+  int lines = 0, killed = 0, i = 0;
+  for (; i < KILLS || (lines == 0 && i < 20 * KILLS); i++) { /* a busy machine is slow */
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
@@ -188,7 +188,7 @@ static void killed_writers_leave_a_whole_file(void **state)
     if (now >= 0) lines = now;
     assert_true(count_files() <= 3); /* one temporary file at most */
   }
-  assert_int_equal(killed, KILLS);
+  assert_int_equal(killed, i);
   assert_true(lines > 0);
   /* What they left is in nobody's way. */
   tglu_context *context = context_at(path);
