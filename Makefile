@@ -7,7 +7,7 @@
 help:
 	@echo 'make demo       build, fetch SmolLM2-135M (93 MB), run its 30 gated MLPs fused'
 	@echo 'make test       build and run every test, sanitizers included (TILEGLU_SKIP_TORCH=1'
-	@echo '                leaves out the comparison with torch and its download)'
+	@echo '                leaves out the Python package, torch and their downloads)'
 	@echo 'make bench      time the library against torch on the CPU into results/cpu/'
 	@echo 'make gpu-check  build with the GPU kernels and run the tests that need a GPU'
 	@echo 'make python-folder  the Python package and pytest for a machine with a GPU'
