@@ -33,7 +33,7 @@ typedef struct core_library {
 extern core_library core_lib;
 
 /* Opens the library at path; false with ImportError set, naming both versions where it
- * is not of this module's minor version. */
+ * is not of this module's. */
 bool core_open(const char *path);
 bool core_is_open(void); /* false with ImportError set */
 

@@ -31,8 +31,9 @@ static bool find_all(void *library, const char *path, core_library *calls)
   if (!find(library, path, "tglu_version", &calls->version) ||
       !find(library, path, "tglu_version_string", &calls->version_string))
     return false;
-  const uint32_t minor = TGLU_VERSION_MAJOR * 100 + TGLU_VERSION_MINOR;
-  if (calls->version() / 100 != minor) {
+  const uint32_t version =
+    TGLU_VERSION_MAJOR * 10000 + TGLU_VERSION_MINOR * 100 + TGLU_VERSION_PATCH;
+  if (calls->version() != version) { /* they lie side by side: no less than equal will do */
     PyErr_Format(PyExc_ImportError,
                  "tileglu._core was built for libtileglu " HEADER_VERSION
                  " and found libtileglu %s at %s: install one version of the package",

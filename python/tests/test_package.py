@@ -114,9 +114,9 @@ def test_a_missing_or_incomplete_library_is_named(tmp_path):
     (package / "libtileglu.so").unlink()
     code = "try:\n    import tileglu\nexcept ImportError as error:\n    print(error)"
     assert "libtileglu.so" in python(code, tmp_path)
-    number = tileglu.__version__.split(".")
+    major, minor, patch = map(int, tileglu.__version__.split("."))
     compile_library(package, "libtileglu.so", f"""
-        unsigned tglu_version(void) {{ return {int(number[0]) * 10000 + int(number[1]) * 100}; }}
+        unsigned tglu_version(void) {{ return {major * 10000 + minor * 100 + patch}; }}
         const char *tglu_version_string(void) {{ return "{tileglu.__version__}"; }}""")
     assert re.search(r"needs tglu_\w+, which .*libtileglu.so lacks", python(code, tmp_path))
 
