@@ -159,6 +159,8 @@ def test_explain_and_plan():
     assert plan["row"].startswith("glu_f32_") and plan["down_row"].startswith("down_f32_")
     assert tileglu.plan(10, gate_up=torch.cat([p.gate, p.up]))["down_row"] is None
     assert tileglu.plan(0, p.gate, p.up)["row"] is None
+    with pytest.raises(TypeError, match="gate, gate_up: one of them"):
+        tileglu.plan(4)
     with pytest.raises(ValueError, match="up: has shape"):
         tileglu.explain(p.x, p.gate, p.down)
 

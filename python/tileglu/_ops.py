@@ -146,7 +146,9 @@ def explain(x, gate=None, up=None, down=None, **options):
 
 def plan(tokens, gate=None, up=None, down=None, **options):
     """The choice for a number of tokens: {"row", "down_row", "tuned", "predicted_us"}."""
-    weight = gate if gate is not None else options["gate_up"]
+    weight = gate if gate is not None else options.get("gate_up")
+    if weight is None:
+        raise TypeError("gate, gate_up: one of them is needed")
     x = weight.detach().new_empty((tokens, weight.shape[1]))
     return _ask(_core.plan, _arguments_of(x, gate, up, down, options))
 
@@ -163,12 +165,8 @@ def _arguments_of(x, gate, up, down, options):
             get("activation", "silu"), get("layout"), get("alpha"), get("limit"), get("offset"))
 
 
-def _tensors(args):
-    return [arg for arg in args if isinstance(arg, torch.Tensor)]
-
-
 def _refuse_gradient(name, args):
-    tensors = _tensors(args)
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         raise RuntimeError(
             f"tileglu.{name} has no backward pass, and a tensor given to it requires a "
