@@ -214,6 +214,8 @@ static tglu_status check_options(const tglu_context_options *o)
     return INVALID("stable_weights: %d is neither 0 nor 1", (int)o->stable_weights);
   if (o->pdl != 0 && o->pdl != 1)
     return INVALID("pdl: %d is neither 0 nor 1", (int)o->pdl);
+  if (o->sleep_threads != 0 && o->sleep_threads != 1)
+    return INVALID("sleep_threads: %d is neither 0 nor 1", (int)o->sleep_threads);
   if (o->row && !*o->row) return INVALID("row: must not be empty (NULL means the planner)");
   if (o->cuda_library && !*o->cuda_library)
     return INVALID("cuda_library: must not be empty (NULL means libcuda.so.1)");

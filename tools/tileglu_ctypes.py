@@ -24,7 +24,8 @@ class Error(RuntimeError):
 class ContextOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("backend", c_int32), ("device", c_int32),
                 ("threads", c_int32), ("sm_limit", c_int32), ("batch_invariant", c_int32),
-                ("stable_weights", c_int32), ("pdl", c_int32), ("row", c_char_p), ("cpu_isa", c_char_p),
+                ("stable_weights", c_int32), ("pdl", c_int32),
+                ("sleep_threads", c_int32), ("row", c_char_p), ("cpu_isa", c_char_p),
                 ("tune_cache", c_char_p), ("cuda_library", c_char_p), ("log", c_void_p),
                 ("log_user", c_void_p), ("alloc", c_void_p), ("free", c_void_p),
                 ("alloc_user", c_void_p)]

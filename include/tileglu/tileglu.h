@@ -221,6 +221,11 @@ typedef struct tglu_context_options {
                                one's results before it reads or writes memory,
                                stable weights excepted); 0: not so. The second launch
                                of an MLP always overlaps its first               */
+  int32_t sleep_threads;    /* CPU: 1: the pool's threads sleep between calls. 0
+                               (default): they first spin for some milliseconds,
+                               which starts a call that follows soon up to 20 us
+                               sooner, and takes their CPUs from any other thread
+                               of the program, such as another library's pool    */
   const char *row;          /* force this kernel row, by name; NULL: planner     */
   const char *cpu_isa;      /* "portable" "avx2" "avx512" "amx": use no more
                                than this; NULL: best that CPU and OS enable.

@@ -6,7 +6,7 @@
 #include <string.h>
 
 typedef struct slot_options {
-  int32_t threads, sm_limit, batch_invariant, stable_weights, pdl;
+  int32_t threads, sm_limit, batch_invariant, stable_weights, pdl, sleep_threads;
   char *row, *cpu_isa, *tune_cache; /* owned; NULL: default */
 } slot_options;
 
@@ -20,11 +20,13 @@ static tglu_status create(int slot, tglu_context **context)
   core_lib.context_options_init(&options);
   options.backend = slot == 0 ? TGLU_BACKEND_CPU : TGLU_BACKEND_CUDA;
   options.device = slot - 1;
+  options.sleep_threads = 1; /* torch's threads want the CPUs between our calls */
   if (configured[slot]) {
     const slot_options *given = &options_of[slot];
     options.threads = given->threads, options.sm_limit = given->sm_limit;
     options.batch_invariant = given->batch_invariant;
     options.stable_weights = given->stable_weights, options.pdl = given->pdl;
+    options.sleep_threads = given->sleep_threads;
     options.row = given->row, options.cpu_isa = given->cpu_isa;
     options.tune_cache = given->tune_cache;
   }
@@ -71,17 +73,19 @@ PyObject *core_configure(PyObject *self, PyObject *args, PyObject *keywords)
 {
   (void)self;
   static char *names[] = {"type", "index", "threads", "sm_limit", "batch_invariant",
-                          "stable_weights", "pdl", "row", "cpu_isa", "tune_cache", NULL};
+                          "stable_weights", "pdl", "sleep_threads", "row", "cpu_isa",
+                          "tune_cache", NULL};
   if (!core_is_open()) return NULL;
   tglu_context_options defaults;
   core_lib.context_options_init(&defaults);
-  slot_options given = {.threads = defaults.threads, .pdl = defaults.pdl};
+  slot_options given = {
+    .threads = defaults.threads, .pdl = defaults.pdl, .sleep_threads = 1};
   const char *type, *row = NULL, *cpu_isa = NULL, *tune_cache = NULL;
   int index;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "si|$iippizzz", names, &type, &index,
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "si|$iippiizzz", names, &type, &index,
                                    &given.threads, &given.sm_limit, &given.batch_invariant,
-                                   &given.stable_weights, &given.pdl, &row, &cpu_isa,
-                                   &tune_cache))
+                                   &given.stable_weights, &given.pdl,
+                                   &given.sleep_threads, &row, &cpu_isa, &tune_cache))
     return NULL;
   const int slot = slot_of(type, index);
   if (slot < 0) return NULL;

@@ -54,7 +54,8 @@ def _device(device):
 
 def configure(device, **options):
     """Options of a device's context ("cpu", "cuda", "cuda:1"), as tileglu.h describes them:
-    threads, sm_limit, batch_invariant, stable_weights, pdl, row, cpu_isa, tune_cache.
+    threads, sm_limit, batch_invariant, stable_weights, pdl, sleep_threads (here 1 unless
+    given: torch has threads of its own), row, cpu_isa, tune_cache.
     What is not named is set to its default.  Calls from then on use them; no call on the
     device may be running."""
     _core.configure(*_device(device), **options)

@@ -91,6 +91,7 @@ static void cpu_close(tglu_context *context, void *opaque) {
 static tglu_status open_threads(tglu_context *context, cpu_state *state) {
   tglu_status status = tglu__pool_create(context->options.threads, &state->pool);
   if (status != TGLU_OK) return status;
+  tglu__pool_set_sleep(state->pool, context->options.sleep_threads != 0);
   state->facts.threads = tglu__pool_threads(state->pool);
   size_t bytes = (size_t)state->facts.threads * TGLU__SCRATCH_SLOT * sizeof(float);
   state->scratch = tglu__alloc(context, bytes, CACHE_LINE);

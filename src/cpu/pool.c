@@ -32,6 +32,7 @@ struct tglu__pool {
   pthread_mutex_t mutex;     /* held from enter to leave                             */
   pthreadpool_t workers;     /* NULL where threads is 1                              */
   int32_t threads;
+  uint32_t flags;            /* pthreadpool's, for every region                      */
   bool forked;               /* this process is a child of the one with the workers  */
   char end;                  /* an address for ThreadSanitizer                       */
   tglu__pool *next, **link;  /* list of all pools, for the fork handlers             */
@@ -166,6 +167,10 @@ void tglu__pool_destroy(tglu__pool *pool) {
 
 int32_t tglu__pool_threads(const tglu__pool *pool) { return pool->threads; }
 
+void tglu__pool_set_sleep(tglu__pool *pool, bool sleep) {
+  pool->flags = sleep ? PTHREADPOOL_FLAG_YIELD_WORKERS : 0;
+}
+
 void tglu__pool_enter(tglu__pool *pool) { pthread_mutex_lock(&pool->mutex); }
 
 void tglu__pool_leave(tglu__pool *pool) { pthread_mutex_unlock(&pool->mutex); }
@@ -195,7 +200,8 @@ void tglu__pool_run(tglu__pool *pool, tglu__pool_task task, void *argument, int3
   region r = {task, argument};
   if (slots > 1 && pool->workers != NULL && !pool->forked) {
     tsan_release(&r);
-    pthreadpool_parallelize_1d(pool->workers, run_slot_on_worker, &r, (size_t)slots, 0);
+    pthreadpool_parallelize_1d(pool->workers, run_slot_on_worker, &r, (size_t)slots,
+                               pool->flags);
     tsan_acquire(&r);
     return;
   }

@@ -10,6 +10,7 @@
 #ifndef TGLU_CPU_POOL_H
 #define TGLU_CPU_POOL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "internal.h"
@@ -22,6 +23,9 @@ typedef struct tglu__pool tglu__pool;
 tglu_status tglu__pool_create(int32_t threads, tglu__pool **out);
 void tglu__pool_destroy(tglu__pool *pool); /* accepts NULL */
 int32_t tglu__pool_threads(const tglu__pool *pool);
+/* Whether the threads sleep as soon as a region is done; false at first: they spin for a
+ * while.  Not while the pool is in use. */
+void tglu__pool_set_sleep(tglu__pool *pool, bool sleep);
 
 void tglu__pool_enter(tglu__pool *pool);
 void tglu__pool_leave(tglu__pool *pool);

@@ -49,6 +49,7 @@ static void bad_options_are_named(void **state)
   REFUSE(batch_invariant, 2);
   REFUSE(stable_weights, -1);
   REFUSE(pdl, 2);
+  REFUSE(sleep_threads, -1);
   REFUSE(row, "");
   REFUSE(cpu_isa, "sse9");
   REFUSE(cpu_isa, "");

@@ -50,8 +50,11 @@ static void test_slots(void **state) {
   for (int32_t threads = 1; threads <= THREADS; threads++) {
     tglu__pool *pool = new_pool(threads);
     assert_int_equal(tglu__pool_threads(pool), threads);
-    for (int32_t slots = 1; slots <= threads; slots++)
-      for (int i = 0; i < 5; i++) assert_true(every_slot_once(pool, slots));
+    for (int sleep = 0; sleep < 2; sleep++) {
+      tglu__pool_set_sleep(pool, sleep != 0);
+      for (int32_t slots = 1; slots <= threads; slots++)
+        for (int i = 0; i < 5; i++) assert_true(every_slot_once(pool, slots));
+    }
     tglu__pool_destroy(pool);
   }
   tglu__pool_destroy(NULL);
