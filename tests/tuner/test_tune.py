@@ -77,6 +77,24 @@ class Case(unittest.TestCase):
         out, err = self.tileglu("tune", *arguments, "--json", code=code, **variables)
         return json.loads(out), err
 
+    def workers(self, parent):
+        """The processes that work for this tuner."""
+        mark, found = f"--worker={parent}:".encode(), []
+        for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                found += [entry] if mark in entry.read_bytes() else []
+            except OSError:
+                pass
+        return found
+
+    def assert_no_worker(self, parent):
+        """A killed tuner's worker goes, too."""
+        for _ in range(100):
+            if not self.workers(parent):
+                return
+            time.sleep(0.05)
+        self.fail(f"workers are left: {self.workers(parent)}")
+
     def states(self, point):
         return {c["row"]: c["state"] for c in point["candidates"]}
 
@@ -178,6 +196,21 @@ class Gpu(Case):
 
     def test_host_spins(self):
         self.check_left_out("FAULT_SPIN", "failed", limit="4")
+
+    def test_a_killed_tuner_takes_a_hanging_worker_along(self):
+        command, env = self.command("tune", *SHAPE, *CUDA, FAULT_SPIN="glu_bf16")
+        process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        for _ in range(400):
+            if self.workers(process.pid):
+                break
+            time.sleep(0.05)
+        time.sleep(1)
+        self.assertEqual(len(self.workers(process.pid)), 1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        self.assert_no_worker(process.pid)
+        self.assertFalse(self.cache.exists())
 
     def test_device_hangs(self):
         self.check_left_out("FAULT_HANG", "failed", limit="4")
@@ -305,22 +338,6 @@ class Cpu(Case):
         self.assertEqual(len(read_cache(self.cache)), 10)
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()),
                          ["tune.txt", "tune.txt.lock"])
-
-    def assert_no_worker(self, parent):
-        """A killed tuner's worker goes, too."""
-        mark = f"--worker={parent}:".encode()
-        for _ in range(100):
-            left = []
-            for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-                try:
-                    if mark in entry.read_bytes():
-                        left.append(entry)
-                except OSError:
-                    pass
-            if not left:
-                return
-            time.sleep(0.05)
-        self.fail(f"workers are left: {left}")
 
     def test_dry_run_writes_nothing(self):
         found, _ = self.tune("--hidden", "8", "--intermediate", "16", "--tokens", "2", "--dry-run",
