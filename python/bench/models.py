@@ -14,14 +14,17 @@ variant  unpatched, patched
 
 Both variants of a point take turns for --rounds rounds; a line of the CSV has the median
 of a round's mean in microseconds, and its ratio to unpatched.  A point that fails is a line
-with the reason.
+with the reason.  --limit S starts no point after S seconds; the same command again with
+--resume goes on with the points that its CSV lacks.
 """
 
 import argparse
 import csv
 import datetime
 import inspect
+import itertools
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -39,8 +42,8 @@ SHAPES = {
     "Llama-3.1-8B": ("llama", 4096, 14336, 32, 32, 8, 128256, False),
     "tiny": ("llama", 64, 160, 12, 4, 2, 256, False),
 }
-MODES = ("eager", "compiled", "graph", "compiled_graph")
-COLUMNS = ("date", "commit", "device", "torch", "transformers", "python", "model", "what",
+MODES = ("eager", "graph", "compiled", "compiled_graph")
+COLUMNS = ("date", "commit", "device", "driver", "torch", "transformers", "python", "model", "what",
            "phase", "tokens", "mode", "variant", "us", "ratio", "note")
 
 
@@ -203,28 +206,58 @@ def commit():
     return result.stdout.strip()
 
 
+def driver():
+    """Version of the NVIDIA driver, "" where there is none."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    found = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", text)
+    return found.group(1) if found else ""
+
+
+POINT = ("model", "what", "phase", "tokens", "mode")
+
+
+def measured(path):
+    """The points that a CSV has a time of."""
+    if not path or not Path(path).exists():
+        return set()
+    with open(path, newline="", encoding="utf-8") as file:
+        return {tuple(row[key] for key in POINT) for row in csv.DictReader(file) if row["us"]}
+
+
 def points(options, device):
     """Lines of the CSV, as they come."""
+    started = time.monotonic()
     common = {
         "date": datetime.date.today().isoformat(), "commit": options.commit or commit(),
-        "device": tileglu.device_info(device)["device_name"], "torch": torch.__version__,
-        "transformers": transformers.__version__, "python": platform.python_version()}
+        "device": tileglu.device_info(device)["device_name"], "driver": driver(),
+        "torch": torch.__version__, "transformers": transformers.__version__,
+        "python": platform.python_version()}
+    done = measured(options.out) if options.resume else set()
     for name in options.models.split(","):
-        model = make_model(name, device, getattr(torch, options.dtype))
-        for what in options.what.split(","):
-            for phase in options.phases.split(","):
-                for mode in options.modes.split(","):
-                    row = {**common, "model": name, "what": what, "phase": phase, "mode": mode,
-                           "tokens": options.prompt if phase == "prefill" else 1}
-                    try:
-                        with torch.no_grad():
-                            times = point(model, what, phase, mode, options)
-                    except Exception as error:  # pylint: disable=broad-except
-                        yield {**row, "note": f"{type(error).__name__}: {str(error)[:200]}"}
-                        continue
-                    for variant, us in times.items():
-                        yield {**row, "variant": variant, "us": f"{us:.2f}",
-                               "ratio": f"{us / times['unpatched']:.4f}"}
+        model, rows = None, []
+        for what, phase, mode in itertools.product(
+                options.what.split(","), options.phases.split(","), options.modes.split(",")):
+            row = {**common, "model": name, "what": what, "phase": phase, "mode": mode,
+                   "tokens": options.prompt if phase == "prefill" else 1}
+            if tuple(str(row[key]) for key in POINT) not in done:
+                rows.append(row)
+        for left, row in zip(range(len(rows), 0, -1), rows):
+            if options.limit and time.monotonic() - started > options.limit:
+                print(f"{name}: {left} points left at the limit of {options.limit:g} s")
+                break
+            model = model or make_model(name, device, getattr(torch, options.dtype))
+            try:
+                with torch.no_grad():
+                    times = point(model, row["what"], row["phase"], row["mode"], options)
+            except Exception as error:  # pylint: disable=broad-except
+                yield {**row, "note": f"{type(error).__name__}: {str(error)[:200]}"}
+                continue
+            for variant, us in times.items():
+                yield {**row, "variant": variant, "us": f"{us:.2f}",
+                       "ratio": f"{us / times['unpatched']:.4f}"}
         del model
         if device.type == "cuda":
             torch.cuda.empty_cache()
@@ -242,6 +275,8 @@ def main():
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="of a round, at least")
+    parser.add_argument("--limit", type=float, default=0, help="seconds; 0: none")
+    parser.add_argument("--resume", action="store_true", help="only points that --out lacks")
     parser.add_argument("--commit", default="", help="where the folder has no git")
     parser.add_argument("--out", help="CSV file; lines are appended as they are measured")
     options = parser.parse_args()
@@ -256,7 +291,7 @@ def main():
     if file and file.tell() == 0:
         writer.writeheader()
     for row in points(options, device):
-        print(" ".join(str(row.get(column, "")) for column in COLUMNS[6:]), flush=True)
+        print(" ".join(str(row.get(column, "")) for column in COLUMNS[7:]), flush=True)
         if file:
             writer.writerow(row)
             file.flush()
