@@ -132,7 +132,7 @@ static tglu_status fill_table(const tglu_context *context, tglu__op op,
   return tglu__cuda_refuse(context->state, op, problem, &facts);
 }
 
-enum { PAIR_TOKENS = 16 }; /* beyond, rows that stream are slower by more than a start */
+enum { PAIR_TOKENS = 8 }; /* beyond, rows that stream are slower by more than a start */
 
 /* With few tokens both halves of an MLP are chosen together. */
 static void pair_rows(const tglu_context *context, const tglu__problem *problem, row_set *set,
