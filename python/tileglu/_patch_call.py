@@ -9,17 +9,18 @@ from . import Error, _ops, device_info
 
 def _weights(recipe, operands):
     """The keyword arguments of mlp.  operands: weight and bias of each of recipe.linears."""
-    options = {"activation": recipe.activation, "layout": recipe.layout}
-    if recipe.activation == "swigluoai":
-        options.update(alpha=recipe.alpha, limit=recipe.limit, offset=recipe.offset)
     if recipe.layout == "separate":
         gate, gate_bias, up, up_bias, down, down_bias = operands
-        options.update(gate=gate, up=up, gate_bias=gate_bias, up_bias=up_bias)
+        weights = {"gate": gate, "up": up, "gate_bias": gate_bias, "up_bias": up_bias}
     else:
         both, both_bias, down, down_bias = operands
-        options.update(gate_up=both, gate_up_bias=both_bias)
-    options.update(down=down, down_bias=down_bias)
-    return options
+        weights = {"gate_up": both, "gate_up_bias": both_bias, "layout": recipe.layout}
+    weights["down"], weights["down_bias"] = down, down_bias
+    weights["activation"] = recipe.activation
+    if recipe.activation == "swigluoai":
+        weights["alpha"], weights["limit"] = recipe.alpha, recipe.limit
+        weights["offset"] = recipe.offset
+    return weights
 
 
 def mlp(recipe, x, operands):
