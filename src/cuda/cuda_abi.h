@@ -33,10 +33,7 @@ enum {
 };
 
 /* CUfunction_attribute */
-enum {
-  TGLU__CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8,
-  TGLU__CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT = 9 /* percent */
-};
+enum { TGLU__CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };
 
 /* CUpointer_attribute and CUmemorytype */
 enum {

@@ -129,12 +129,6 @@ static tglu_status load(const tglu__cuda *cuda, const tglu__row *row,
                                         TGLU__CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                         smem_limit(cuda, row));
   }
-  /* An SM divides its L1 anew only when it is empty: CTAs of two kernels share it from the
-   * start only if the first was launched with room for the second. */
-  if (result == TGLU__CUDA_SUCCESS && tglu__row_is_stream(row)) {
-    result = driver->func_set_attribute(
-      kernel->function, TGLU__CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100);
-  }
   if (result == TGLU__CUDA_SUCCESS && driver->func_load != NULL) {
     call = "cuFuncLoad"; /* since 12.4; before, getting the function loads it */
     result = driver->func_load(kernel->function);

@@ -54,15 +54,6 @@ static void say_why(text *to, const tglu_context *context, tglu__op op,
   }
   tglu__choice best, second;
   tglu__plan_choose(op, problem, &facts, &cuda->facts, &best, &second);
-  if (row != best.row) {
-    tglu__choice own;
-    tglu__plan_launch(row, problem, facts.tokens, &cuda->facts, &own);
-    say(to, "why: cost model of both launches, planned for %lld tokens: %.1f us predicted, and "
-        "an SM holds a CTA of each at once; fastest alone %s, %.1f us\n",
-        (long long)facts.tokens, tglu__plan_cost_us(&own, problem, facts.tokens),
-        tglu__rows[best.row].name, best.predicted_us);
-    return;
-  }
   say(to, "why: %s, planned for %lld tokens: %.1f us predicted",
       context->options.batch_invariant ? "cost model, batch-invariant" : "cost model",
       (long long)facts.tokens, best.predicted_us);
@@ -180,15 +171,15 @@ size_t tglu__cuda_explain(const tglu_context *context, const void *planned,
 
 /* The row of one operation with aligned operands, NULL if there is none; adds up. */
 static const char *row_info(const tglu_context *context, const tglu__cuda_plan *plan,
-                            tglu__op op, int64_t tokens, tglu_plan_info *info,
-                            tglu__choice *choice) {
+                            tglu__op op, int64_t tokens, tglu_plan_info *info, double *us) {
   const tglu__cuda *cuda = context->state;
   const tglu__problem *problem = &plan->problem;
   tglu__call_facts facts = {.tokens = tokens, .x_aligned = true, .x_reachable = true};
   const tglu__cuda_entry *entry = tglu__cuda_select(plan, op, &facts);
   if (entry == NULL) return NULL;
-  tglu__cuda_launch_choice(cuda, problem, entry, tokens, choice);
-  choice->predicted_us = tglu__plan_cost_us(choice, problem, tokens);
+  tglu__choice choice;
+  tglu__cuda_launch_choice(cuda, problem, entry, tokens, &choice);
+  *us = tglu__plan_cost_us(&choice, problem, tokens);
   if (tuned_of(context, op, problem, entry->row, tokens) != NULL) info->tuned = 1;
   return tglu__rows[entry->row].name;
 }
@@ -196,16 +187,12 @@ static const char *row_info(const tglu_context *context, const tglu__cuda_plan *
 void tglu__cuda_plan_info(const tglu_context *context, const void *planned, int64_t tokens,
                           tglu_plan_info *info) {
   const tglu__cuda_plan *plan = planned;
-  const tglu__cuda *cuda = context->state;
-  tglu__choice first = {.predicted_us = 0}, second = {.predicted_us = 0};
-  const char *glu = row_info(context, plan, tglu__op_glu, tokens, info, &first);
-  const char *down = row_info(context, plan, tglu__op_down, tokens, info, &second);
+  double glu_us = 0, down_us = 0;
+  const char *glu = row_info(context, plan, tglu__op_glu, tokens, info, &glu_us);
+  const char *down = row_info(context, plan, tglu__op_down, tokens, info, &down_us);
   bool linear = tglu__is_linear(&plan->problem);
   info->row = linear ? down : glu;
   info->down_row = linear ? NULL : down;
   info->predicted_us =
-    glu != NULL && down != NULL
-      ? tglu__plan_mlp_us(first.predicted_us, second.predicted_us,
-                          tglu__plan_beside(&first, &second, &cuda->facts))
-      : first.predicted_us + second.predicted_us;
+    glu != NULL && down != NULL ? tglu__plan_mlp_us(glu_us, down_us) : glu_us + down_us;
 }

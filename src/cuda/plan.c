@@ -132,28 +132,6 @@ static tglu_status fill_table(const tglu_context *context, tglu__op op,
   return tglu__cuda_refuse(context->state, op, problem, &facts);
 }
 
-enum { PAIR_TOKENS = 8 }; /* beyond, rows that stream are slower by more than a start */
-
-/* With few tokens both halves of an MLP are chosen together. */
-static void pair_rows(const tglu_context *context, const tglu__problem *problem, row_set *set,
-                      tglu__cuda_table tables[2]) {
-  const tglu__cuda *cuda = context->state;
-  if (cuda->forced_row >= 0 || context->options.batch_invariant) return;
-  for (int32_t b = 0; tglu__bucket_tokens(b) <= PAIR_TOKENS; ++b) {
-    int64_t tokens = tglu__bucket_tokens(b);
-    int16_t *entries[2] = {&tables[tglu__op_glu].aligned[b], &tables[tglu__op_down].aligned[b]};
-    if (*entries[0] < 0 || *entries[1] < 0) continue;
-    if (tglu__tune_find(context, TGLU__TUNE_GLU, problem->dtype, problem->n, problem->k,
-                        tokens) != NULL ||
-        tglu__tune_find(context, TGLU__TUNE_DOWN, problem->dtype, problem->n, problem->k,
-                        tokens) != NULL)
-      continue;
-    int32_t apart[2] = {set->rows[*entries[0]], set->rows[*entries[1]]}, pair[2];
-    if (!tglu__plan_pair(problem, tokens, &cuda->facts, apart, pair)) continue;
-    for (int i = 0; i < 2; ++i) *entries[i] = index_of(set, pair[i]);
-  }
-}
-
 static tglu_status fill_tables(const tglu_context *context, const tglu__problem *problem,
                                row_set *set, tglu__cuda_table tables[2]) {
   const tglu__cuda *cuda = context->state;
@@ -169,8 +147,6 @@ static tglu_status fill_tables(const tglu_context *context, const tglu__problem 
     tglu_status status = fill_table(context, op, problem, set, &tables[op]);
     if (status != TGLU_OK) return status;
   }
-  if (tglu__op_present(tglu__op_glu, problem) && tglu__op_present(tglu__op_down, problem))
-    pair_rows(context, problem, set, tables);
   return TGLU_OK;
 }
 

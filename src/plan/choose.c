@@ -157,64 +157,6 @@ bool tglu__plan_choose(tglu__op op, const tglu__problem *problem,
   return best.row >= 0;
 }
 
-bool tglu__plan_beside(const tglu__choice *glu, const tglu__choice *down,
-                       const tglu__device_facts *device) {
-  const int32_t own = 1024; /* of shared memory, which each CTA has beside its own */
-  const tglu__row *rows[2] = {&tglu__rows[glu->row], &tglu__rows[down->row]};
-  return tglu__row_is_stream(rows[0]) && tglu__row_is_stream(rows[1]) &&
-         (int64_t)glu->smem_bytes + down->smem_bytes + own <= device->smem_bytes &&
-         tglu__row_threads(rows[0]) + tglu__row_threads(rows[1]) <= 1024;
-}
-
-/* The launch of a row that streams, with its time; false for another row and for one that
- * cannot serve this. */
-static bool stream_choice(tglu__op op, int32_t row, const tglu__problem *problem,
-                          const tglu__call_facts *call, const tglu__device_facts *device,
-                          tglu__choice *choice) {
-  const tglu__row *r = &tglu__rows[row];
-  if (r->op != op || !tglu__row_is_stream(r) ||
-      !tglu__row_valid(r, problem, call, device, NULL))
-    return false;
-  tglu__plan_launch(row, problem, call->tokens, device, choice);
-  choice->predicted_us = tglu__plan_cost_us(choice, problem, call->tokens);
-  return true;
-}
-
-static double apart_us(const tglu__problem *problem, int64_t tokens,
-                       const tglu__device_facts *device, const int32_t apart[2]) {
-  tglu__choice c[2];
-  double us[2];
-  for (int i = 0; i < 2; ++i) {
-    tglu__plan_launch(apart[i], problem, tokens, device, &c[i]);
-    us[i] = tglu__plan_cost_us(&c[i], problem, tokens);
-  }
-  return tglu__plan_mlp_us(us[0], us[1], tglu__plan_beside(&c[0], &c[1], device));
-}
-
-bool tglu__plan_pair(const tglu__problem *problem, int64_t tokens,
-                     const tglu__device_facts *device, const int32_t apart[2],
-                     int32_t pair[2]) {
-  const tglu__call_facts call = {.tokens = tokens, .x_aligned = true, .x_reachable = true};
-  double least = apart_us(problem, tokens, device, apart);
-  bool found = false;
-  for (int32_t i = 0; i < tglu__row_total; ++i) {
-    tglu__choice glu, down;
-    if (!stream_choice(tglu__op_glu, i, problem, &call, device, &glu)) continue;
-    for (int32_t j = 0; j < tglu__row_total; ++j) {
-      if (!stream_choice(tglu__op_down, j, problem, &call, device, &down) ||
-          !tglu__plan_beside(&glu, &down, device))
-        continue;
-      double us = tglu__plan_mlp_us(glu.predicted_us, down.predicted_us, true);
-      if (us >= least) continue;
-      least = us;
-      pair[0] = i;
-      pair[1] = j;
-      found = true;
-    }
-  }
-  return found;
-}
-
 enum {
   FEW = 4,       /* buckets of 1, 2, 4 and 8 tokens */
   EIGHTS = 7,    /* steps of 8 up to 64             */

@@ -66,21 +66,8 @@ void tglu__plan_launch(int32_t row, const tglu__problem *problem, int64_t tokens
 /* Predicted time of a launch, in microseconds (cost.c). */
 double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *problem,
                           int64_t tokens);
-/* Predicted time of an MLP whose two launches take so long alone; beside: as
- * tglu__plan_beside. */
-double tglu__plan_mlp_us(double glu_us, double down_us, bool beside);
-
-/* Whether an SM holds a CTA of each launch at once: then the second fetches its first weights
- * while the first still runs.  Only rows that stream leave each other room. */
-bool tglu__plan_beside(const tglu__choice *glu, const tglu__choice *down,
-                       const tglu__device_facts *device);
-
-/* For an MLP with few tokens: the two rows that may run beside each other with the least
- * predicted time, if it is less than that of `apart`, the rows chosen each alone; false if
- * not. */
-bool tglu__plan_pair(const tglu__problem *problem, int64_t tokens,
-                     const tglu__device_facts *device, const int32_t apart[2],
-                     int32_t pair[2]);
+/* Predicted time of an MLP whose two launches take so long alone. */
+double tglu__plan_mlp_us(double glu_us, double down_us);
 
 /* The valid row of this operation with the least predicted time; of equals the first in
  * the table.  False if no row is valid.  runner_up may be NULL; its row is -1 if there is

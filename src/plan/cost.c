@@ -70,9 +70,9 @@ static const struct {
   [tglu__op_down] = {2.2, 4.25e6, 60e3, 0.065e-3, 0.3, 0.3, 6.0},
 };
 
-/* Of an MLP: what of the second launch is hidden behind the first; and where an SM holds a CTA
- * of each, so that the first weights are there when the first ends. */
-static const double mlp_hidden_us = 1.2, mlp_beside_us = 2.4;
+/* Of an MLP: what of the second launch's start is hidden behind the first; and for one token
+ * what a row that streams gains there on one with tiles, whose ring takes longer to start. */
+static const double mlp_hidden_us = 1.2, mlp_stream_us = 0.7;
 
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
@@ -159,10 +159,11 @@ double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *probl
                           int64_t tokens) {
   const tglu__row *row = &tglu__rows[choice->row];
   tglu__shape shape = tglu__op_shape(row->op, problem);
-  if (tglu__row_is_stream(row)) return stream_us(choice, row, shape, tokens);
-  return tiles_us(choice, row, shape, tokens);
+  if (!tglu__row_is_stream(row)) return tiles_us(choice, row, shape, tokens);
+  bool behind_glu = row->op == tglu__op_down && tglu__op_present(tglu__op_glu, problem);
+  return stream_us(choice, row, shape, tokens) - (behind_glu && tokens == 1 ? mlp_stream_us : 0);
 }
 
-double tglu__plan_mlp_us(double glu_us, double down_us, bool beside) {
-  return glu_us + down_us - (beside ? mlp_beside_us : mlp_hidden_us);
+double tglu__plan_mlp_us(double glu_us, double down_us) {
+  return glu_us + down_us - mlp_hidden_us;
 }

@@ -199,11 +199,6 @@ CALL(cuModuleGetFunction, tglu__CUfunction *function, tglu__CUmodule module,
 CALL(cuFuncSetAttribute, tglu__CUfunction function, int32_t attribute, int32_t value) {
   RECORD("cuFuncSetAttribute");
   UNSAFE();
-  if (attribute == TGLU__CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT) {
-    if (value < -1 || value > 100) return TGLU__CUDA_ERROR_INVALID_VALUE;
-    ((fake_module *)(void *)function)->carveout = value;
-    return 0;
-  }
   if (attribute != TGLU__CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
       value > state.smem_bytes)
     return TGLU__CUDA_ERROR_INVALID_VALUE;
@@ -303,7 +298,6 @@ CALL(cuLaunchKernelEx, const tglu__CUlaunchConfig *config, tglu__CUfunction func
   memcpy(at->kernel, module->kernel, sizeof at->kernel);
   at->device = stack[depth - 1]->device;
   at->smem_limit = module->smem_limit;
-  at->carveout = module->carveout;
   pthread_mutex_unlock(&state.lock);
   return 0;
 }

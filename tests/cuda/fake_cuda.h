@@ -43,11 +43,10 @@ typedef struct fake_launch {
   char kernel[96];
   int32_t device;      /* of the context current at the call  */
   int32_t smem_limit;  /* set on the function before it       */
-  int32_t carveout;    /* likewise, percent                   */
 } fake_launch;
 
 typedef struct fake_module {
-  int live, loaded, smem_limit, carveout, device;
+  int live, loaded, smem_limit, device;
   char kernel[96];
 } fake_module;
 

@@ -104,7 +104,6 @@ void expect_config(const fake_launch *l, const tglu__row *row, int64_t m, int64_
   int smem = expected_smem(row, m, k);
   assert_int_equal(l->config.sharedMemBytes, smem);
   assert_int_equal(l->smem_limit, tglu__row_is_stream(row) ? fake->smem_bytes : smem);
-  if (tglu__row_is_stream(row)) assert_int_equal(l->carveout, 100);
   assert_int_equal(l->config.numAttrs, (size > 1) + (pdl != 0));
   uint32_t next = 0;
   if (size > 1) {
