@@ -315,6 +315,46 @@ def test_types_that_differ():
     assert "on different devices" in tileglu.patch(module).left_alone[0].reason
 
 
+def transpose(module):
+    for m in (module.gate_proj, module.down_proj):
+        m.weight = nn.Parameter(m.weight.detach().t().contiguous().t())
+
+
+def test_weights_that_lie_otherwise(monkeypatch):
+    """Column-major and padded rows: read right or not at all."""
+    module = fill(Gated())
+    transpose(module)
+    left_alone(module, "strides [1, 40] for [40, 24]")
+    module, twin = fill(Gated()), fill(Gated())
+    tileglu.patch(module)
+    transpose(module)
+    padded = torch.zeros(40, 30)
+    padded[:, :24] = module.up_proj.weight.detach()
+    module.up_proj.weight = nn.Parameter(padded[:, :24])
+    with torch.no_grad(), counted(monkeypatch) as calls:
+        assert error(module(draw(3, 24)), twin(draw(3, 24))) < 1e-6
+    assert not calls
+
+
+def test_modules_of_tileglu():
+    module = tileglu.MLP(24, 40)
+    assert "one of tileglu's own" in tileglu.patch(module).left_alone[0].reason
+
+
+def test_a_row_that_cannot_serve():
+    """What planning refuses is left alone: nothing is half patched."""
+    tileglu.configure("cpu", row="glu_bf16_avx2_dot_3x2")
+    try:
+        model = nn.Sequential(fill(Gated()), fill(Gated()))
+        report = tileglu.patch(model)
+    finally:
+        tileglu.configure("cpu")
+    if report.patched:  # the row's name is this build's matter; then there is nothing to see
+        pytest.skip("skipped: the forced row serves float32, too")
+    assert all("tileglu refuses it" in entry.reason for entry in report.left_alone)
+    assert all(type(module) is Gated for module in model)
+
+
 def test_forward_that_is_replaced():
     module = fill(Gated())
     genuine = module.forward

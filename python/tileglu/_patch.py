@@ -6,10 +6,10 @@
 
 A patched module keeps its linears and its weights.  Only its forward is replaced, by way
 of a subclass made for the purpose, with one that reads the linears at every call: weights
-changed in place, moved, cast or loaded anew are the ones used.  Wherever the fused call would not be the same
-computation (gradients, dropout at work, hooks on a linear, a linear replaced by an
-adapter or a quantised one, a device or type that tileglu does not serve) that forward
-runs the module's own instead.
+changed in place, moved, cast or loaded anew are the ones used.  Wherever the fused call
+would not be the same computation (gradients, dropout at work, hooks on a linear, a linear
+replaced by an adapter or a quantised one, a device or type that tileglu does not serve)
+that forward runs the module's own instead.
 """
 
 import functools
@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as _torch_module
 
+from . import Error
 from . import _patch_call as _call
 from ._patch_find import DTYPES, NotGated, linear_reason, recipe_of
 from ._patch_report import Entry, Report
@@ -82,7 +83,9 @@ def _operands(module, recipe, x):
             return None
         weight, bias = linear._parameters.get("weight"), linear._parameters.get("bias")
         if type(weight) is not nn.Parameter or weight.dtype is not dtype or \
-                weight.device != device or bias is not None and bias.dtype is not dtype:
+                weight.device != device or not weight.is_contiguous():
+            return None
+        if bias is not None and (bias.dtype is not dtype or not bias.is_contiguous()):
             return None
         differentiable = differentiable or weight.requires_grad
         operands += (weight, bias)
@@ -146,25 +149,26 @@ def _examine(model, install):
     for name, module in model.named_modules():
         entry = Entry(name, type(module).__name__)
         try:
-            recipe = module.__dict__.get("_tileglu")
-            if recipe is None:
+            recipe = present = module.__dict__.get("_tileglu")
+            if present is None:
                 recipe = recipe_of(module, functools.partial(is_shared, name))
                 if recipe is None:
                     continue
-                first = module._modules[recipe.down].weight
-                refusal = None if first.is_meta else _call.refusal(first.device, first.dtype)
+                refusal = _refusal(recipe, module)
                 if refusal:
                     raise NotGated(refusal)
-                if not install:
-                    entry.describe(recipe, module)
-                    raise NotGated("not patched, but can be")
-                module.__dict__["_tileglu"] = recipe
-                module.__class__ = _patched_class(type(module))
             entry.reason = _present_reason(recipe, module)
             entry.describe(recipe, module)
+            if present is None and install:
+                module.__dict__["_tileglu"] = recipe
+                module.__class__ = _patched_class(type(module))
+            elif present is None:
+                raise NotGated("not patched, but can be")
             entry.patched = True
         except NotGated as reason:
             entry.reason = str(reason)
+        except Error as error:  # from the plan: a call would meet it, too
+            entry.reason, entry.patched = f"tileglu refuses it: {error}", present is not None
         entries.append(entry)
     return Report(entries)
 
@@ -177,9 +181,14 @@ def _present_reason(recipe, module):
             return f"runs its own forward: {name} {reason}"
     if recipe.eval_only and module.training:
         return "runs its own forward in training mode: dropout is at work"
-    weight = module._modules[recipe.down].weight
-    refusal = None if weight.is_meta else _call.refusal(weight.device, weight.dtype)
+    refusal = _refusal(recipe, module)
     return f"runs its own forward: {refusal}" if refusal else None
+
+
+def _refusal(recipe, module):
+    """Why the weights' device or type is none of tileglu's; None if it is, or is meta."""
+    weight = module._modules[recipe.down].weight
+    return None if weight.is_meta else _call.refusal(weight.device, weight.dtype)
 
 
 def _sharing(model):

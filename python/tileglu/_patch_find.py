@@ -84,7 +84,11 @@ def linear_reason(linear):
     if tuple(weight.shape) != (linear.out_features, linear.in_features):
         return (f"has a weight of shape {list(weight.shape)} "
                 f"where [{linear.out_features}, {linear.in_features}] is expected")
-    if bias is not None and (type(bias) is not nn.Parameter or bias.dtype != weight.dtype):
+    if not weight.is_contiguous():
+        return (f"has a weight whose rows do not lie one after the other: strides "
+                f"{list(weight.stride())} for {list(weight.shape)}")
+    if bias is not None and (type(bias) is not nn.Parameter or bias.dtype != weight.dtype or
+                             not bias.is_contiguous()):
         return "has a bias of another kind than its weight"
     return None
 
@@ -285,6 +289,8 @@ def recipe_of(module, is_shared):
         if hinted:
             _raise_unfit(module, linears)
         return None
+    if type(module).__module__ == "tileglu._modules":
+        raise NotGated("it is one of tileglu's own")
     for name, child in linears.items():
         reason = linear_reason(child)
         if reason:
