@@ -77,12 +77,16 @@ def error(out, want):
 def counted(monkeypatch):
     """Counts the fused calls of patched modules: `with counted(monkeypatch) as calls`."""
     calls = []
-    genuine = _patch_call.mlp
 
-    def count(recipe, x, operands):
-        calls.append(recipe)
-        return genuine(recipe, x, operands)
+    def counting(genuine):
+        def count(recipe, x, operands):
+            out = genuine(recipe, x, operands)
+            if out is not NotImplemented:
+                calls.append(recipe)
+            return out
+        return count
 
     with monkeypatch.context() as patcher:
-        patcher.setattr(_patch_call, "mlp", count)
+        for name in ("mlp", "eager"):
+            patcher.setattr(_patch_call, name, counting(getattr(_patch_call, name)))
         yield calls

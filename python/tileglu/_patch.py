@@ -34,9 +34,14 @@ _GLOBAL_HOOKS = (_torch_module._global_forward_hooks, _torch_module._global_forw
 def _forward(self, *args, **kwargs):
     recipe = self.__dict__.get("_tileglu")
     if recipe is not None and len(args) == 1 and not kwargs:
-        operands = _operands(self, recipe, args[0])
+        x = args[0]
+        if not torch.compiler.is_compiling():
+            out = _eager(self, recipe, x)
+            if out is not NotImplemented:
+                return out
+        operands = _operands(self, recipe, x)
         if operands is not None:
-            return _call.mlp(recipe, args[0], operands)
+            return _call.mlp(recipe, x, operands)
     kind = type(self)
     # Without a base of ours: kept by someone who wrapped it, and called after unpatch.
     return getattr(kind, "_tileglu_base", kind).forward(self, *args, **kwargs)
@@ -60,6 +65,26 @@ def _patched_class(base):
 def _new_patched(base):
     kind = _patched_class(base)
     return kind.__new__(kind)
+
+
+def _eager(module, recipe, x):
+    """The usual call, quickly: what C judges itself (types, strides, gradients, modes) is not
+    asked here.  NotImplemented where anything is out of the ordinary."""
+    if type(x) is not torch.Tensor or x.dim() not in recipe.ranks or _GLOBAL_HOOKS[0] or \
+            _GLOBAL_HOOKS[1] or recipe.eval_only and module.training:
+        return NotImplemented
+    operands = []
+    for name in recipe.linears:
+        linear = module._modules[name]
+        state = linear.__dict__
+        if type(linear) is not nn.Linear or state["_forward_hooks"] or \
+                state["_forward_pre_hooks"] or "forward" in state:
+            return NotImplemented
+        parameters = state["_parameters"]
+        operands += (parameters.get("weight"), parameters.get("bias"))
+    if not _call.serves(x.device, x.dtype):
+        return NotImplemented
+    return _call.eager(recipe, x, operands)
 
 
 def _operands(module, recipe, x):

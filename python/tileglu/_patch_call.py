@@ -23,6 +23,21 @@ def _weights(recipe, operands):
     return weights
 
 
+def eager(recipe, x, w):
+    """The fused MLP straight from C, or NotImplemented; w as `operands` below.  Not under a
+    compiler."""
+    if _ops._EAGER_MLP is None:
+        return NotImplemented
+    numbers = (None, None, None)
+    if recipe.activation == "swigluoai":
+        numbers = (recipe.alpha, recipe.limit, recipe.offset)
+    if recipe.layout == "separate":
+        return _ops._call(_ops._EAGER_MLP, x, w[0], w[2], None, w[4], w[1], w[3], None, w[5], None,
+                          recipe.activation, None, *numbers)
+    return _ops._call(_ops._EAGER_MLP, x, None, None, w[0], w[2], None, None, w[1], w[3], None,
+                      recipe.activation, recipe.layout, *numbers)
+
+
 def mlp(recipe, x, operands):
     """What the patched module's forward returns for x."""
     return _ops.mlp(x, **_weights(recipe, operands))
