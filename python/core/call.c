@@ -108,6 +108,7 @@ static int read_activations(PyObject *const *args, bound_call *call)
   int done = core_read(args[A_X], &x);
   if (done != 1) return done;
   if (x.dims < 1 || x.dtype == 0 || x.slot < 0) return 0;
+  if (!core_may_use(x.slot)) return -1; /* before anything here asks torch for memory */
   call->slot = x.slot, call->dims = x.dims, call->key.dtype = x.dtype;
   call->key.hidden = x.shape[x.dims - 1];
   memcpy(call->shape, x.shape, sizeof x.shape);

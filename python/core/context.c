@@ -2,6 +2,7 @@
  * tileglu.configure gave. */
 #include "core.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,34 @@ typedef struct slot_options {
 static tglu_context *contexts[CORE_SLOTS];
 static slot_options options_of[CORE_SLOTS];
 static bool configured[CORE_SLOTS];
+
+/* ---- forks ----
+ * The library refuses what a forked child asks of CUDA, but a call has by then asked torch
+ * for the memory of its result, which fails with the driver's words. */
+static bool forks_watched, cuda_lost;
+
+static void lose_cuda(void) { cuda_lost = true; }
+
+/* With the first CUDA context: the children of a process that has none may use CUDA. */
+static bool watch_forks(void)
+{
+  if (!forks_watched) forks_watched = pthread_atfork(NULL, NULL, lose_cuda) == 0;
+  if (!forks_watched) PyErr_NoMemory();
+  return forks_watched;
+}
+
+bool core_may_use(int slot)
+{
+  if (slot == 0 || !cuda_lost) return true;
+  PyErr_Format(core_error,
+               "%s: tileglu used CUDA in the process that this one was forked from, and CUDA "
+               "does not survive a fork: start processes by spawn "
+               "(multiprocessing.set_start_method(\"spawn\")) or fork before CUDA is used",
+               core_lib.status_name(TGLU_ERR_FORKED));
+  return false;
+}
+
+/* ---- contexts ---- */
 
 static tglu_status create(int slot, tglu_context **context)
 {
@@ -39,10 +68,12 @@ static tglu_status create(int slot, tglu_context **context)
 /* The GIL is held: a context is made once a device, and may only wait for the driver. */
 tglu_context *core_context(int slot)
 {
+  if (!core_may_use(slot)) return NULL;
   if (contexts[slot]) return contexts[slot];
   tglu_context *context = NULL;
   const tglu_status status = create(slot, &context);
   if (status) return core_raise(status), NULL;
+  if (slot > 0 && !watch_forks()) return core_lib.context_destroy(context), NULL;
   contexts[slot] = context;
   return context;
 }

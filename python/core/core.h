@@ -47,6 +47,9 @@ PyObject *core_raise(tglu_status status);
 /* A device's place in tables: 0 is the CPU, 1 + i the CUDA device i. */
 enum { CORE_SLOTS = 65 };
 
+/* False with core_error set where the slot is CUDA's and this process was forked from one
+ * that had a CUDA context. */
+bool core_may_use(int slot);
 /* The slot's context, made at its first use; NULL with an exception set. */
 tglu_context *core_context(int slot);
 PyObject *core_configure(PyObject *self, PyObject *args, PyObject *keywords);

@@ -36,12 +36,12 @@ def tool(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def compile_library(folder, name, source):
+def compile_library(folder, name, source, *options):
     if not shutil.which("cc"):
         pytest.skip("skipped: no cc")
     path = folder / name
-    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(path)], input=source,
-                   text=True, check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", *options, "-x", "c", "-", "-o", str(path)],
+                   input=source, text=True, check=True)
     return path
 
 
