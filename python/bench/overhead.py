@@ -8,12 +8,14 @@ linear, activation and product.
 
 One sample is --calls calls in a row without waiting for the device, after waiting for it;
 the ways take turns in random order; --samples samples each.  The CSV has medians and the
-10th and 90th percentile in microseconds, and what each way takes above the C call's median.
+10th and 90th percentile in microseconds, and what each way takes above the C call's median;
+its lines are written as they are measured.  --limit S starts no shape after S seconds.
 """
 
 import argparse
 import csv
 import datetime
+import itertools
 import platform
 import random
 import statistics
@@ -90,44 +92,49 @@ def rows_of(options):
         "device": tileglu.device_info(device)["device_name"], "torch": torch.__version__,
         "python": platform.python_version(), "dtype": options.dtype,
         "reads": "dlpack" if hasattr(torch.Tensor, "__dlpack_c_exchange_api__") else "attributes"}
+    started = time.monotonic()
     for hidden, intermediate in SHAPES:
         gate, up = (torch.randn(intermediate, hidden, device=device).to(dtype).div_(hidden ** 0.5)
                     for _ in range(2))
         down = torch.randn(hidden, intermediate, device=device).to(dtype)
-        for op in ("glu", "mlp"):
-            for tokens in ((0,) if not on_cuda else TOKENS):
-                x = torch.randn(tokens, hidden, device=device).to(dtype)
-                times = measure(ways_of(op, x, gate, up, down), options.samples, options.calls,
-                                wait)
-                c = statistics.median(times["c"])
-                for way, values in times.items():
-                    middle = statistics.median(values)
-                    yield {**common, "op": op, "m": tokens, "n": intermediate, "k": hidden,
-                           "way": way, "us": f"{middle:.3f}",
-                           "us_p10": f"{values[len(values) // 10]:.3f}",
-                           "us_p90": f"{values[len(values) * 9 // 10]:.3f}",
-                           "above_c_us": f"{middle - c:.3f}"}
+        for op, tokens in itertools.product(("glu", "mlp"), TOKENS if on_cuda else (0,)):
+            if options.limit and time.monotonic() - started > options.limit:
+                print(f"stopped before {op} m={tokens} n={intermediate} k={hidden}, at the limit "
+                      f"of {options.limit:g} s")
+                return
+            x = torch.randn(tokens, hidden, device=device).to(dtype)
+            times = measure(ways_of(op, x, gate, up, down), options.samples, options.calls, wait)
+            c = statistics.median(times["c"])
+            for way, values in times.items():
+                middle = statistics.median(values)
+                yield {**common, "op": op, "m": tokens, "n": intermediate, "k": hidden,
+                       "way": way, "us": f"{middle:.3f}",
+                       "us_p10": f"{values[len(values) // 10]:.3f}",
+                       "us_p90": f"{values[len(values) * 9 // 10]:.3f}",
+                       "above_c_us": f"{middle - c:.3f}"}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--samples", type=int, default=200)
+    parser.add_argument("--samples", type=int, default=40)
     parser.add_argument("--calls", type=int, default=50)
+    parser.add_argument("--limit", type=float, default=0, help="seconds; 0: none")
     parser.add_argument("--commit", default="", help="where the folder has no git")
-    parser.add_argument("--out", help="CSV file to write")
+    parser.add_argument("--out", help="CSV file to write, line by line")
     options = parser.parse_args()
+    file = open(options.out, "w", newline="", encoding="utf-8") if options.out else None
+    writer = csv.DictWriter(file, COLUMNS) if file else None
+    if file:
+        writer.writeheader()
     with torch.inference_mode():
-        rows = list(rows_of(options))
-    for row in rows:
-        print("{op:4} m={m:<3} n={n:<6} k={k:<5} {way:10} {us:>8} us   above c {above_c_us:>8} us"
-              .format(**row))
-    if options.out:
-        with open(options.out, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            writer.writerows(rows)
+        for row in rows_of(options):
+            print("{op:4} m={m:<3} n={n:<6} k={k:<5} {way:10} {us:>8} us   above c {above_c_us:>8} us"
+                  .format(**row), flush=True)
+            if file:
+                writer.writerow(row)
+                file.flush()
     return 0
 
 
