@@ -12,6 +12,9 @@ mode     eager: Python calls, one after the other without waiting for the device
          graph: the eager call in a CUDA graph; compiled_graph: the compiled one in a graph
 variant  unpatched, patched
 
+The MLPs of all models come before the first whole model.  Every model stays on the card,
+once: both variants have the same weights (33 GB for all).
+
 Both variants of a point take turns for --rounds rounds; a line of the CSV has the median
 of a round's mean in microseconds, and its ratio to unpatched.  A point that fails is a line
 with the reason.  --limit S starts no point after S seconds; the same command again with
@@ -19,6 +22,7 @@ with the reason.  --limit S starts no point after S seconds; the same command ag
 """
 
 import argparse
+import copy
 import csv
 import datetime
 import inspect
@@ -61,6 +65,17 @@ def make_model(name, device, dtype):
     finally:
         torch.set_default_dtype(before)
     return model.eval().requires_grad_(False)
+
+
+def variants_of(model):
+    """{variant: model}: two models of the same tensors, since patching anew for each round
+    would take longer than the round."""
+    tensors = itertools.chain(model.parameters(), model.buffers())
+    patched = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+    report = tileglu.patch(patched)
+    if len(report.patched) != model.config.num_hidden_layers:
+        raise RuntimeError(f"not every MLP was patched:\n{report}")
+    return {"unpatched": model, "patched": patched}
 
 
 class Work:
@@ -133,8 +148,7 @@ def in_graph(call):
     """Replay of the call, captured once."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        for _ in range(3):
-            call()
+        call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -150,7 +164,7 @@ def prepare(work, mode):
     """The call in a mode, warm."""
     if mode.startswith("compiled"):
         compile_parts(work)
-    for _ in range(3):
+    for _ in range(2):
         work.call()
     return in_graph(work.call) if mode.endswith("graph") else work.call
 
@@ -171,33 +185,28 @@ def seconds_of(call, device, at_least):
         batch = max(1, min(1000, int(count * (at_least - spent) / spent) + 1))
 
 
-def point(model, what, phase, mode, options):
+def point(variants, what, phase, mode, options):
     """{variant: microseconds} of one point."""
-    device = next(model.parameters()).device
-    times = {"unpatched": [], "patched": []}
-    calls, works = {}, {}
-    torch._dynamo.reset()
-    for variant in times:
-        tileglu.unpatch(model)
-        if variant == "patched":
-            tileglu.patch(model)
-        works[variant] = Work(model, what, phase, options)
-        calls[variant] = prepare(works[variant], mode)
-    outputs = {}
-    for _ in range(options.rounds):
-        for variant in times:
-            tileglu.unpatch(model)
-            if variant == "patched":
-                tileglu.patch(model)
-            outputs[variant] = calls[variant]().float()
-            times[variant].append(seconds_of(calls[variant], device, options.seconds))
-    uncompile_parts(works["patched"])
-    tileglu.unpatch(model)
-    error = (outputs["patched"] - outputs["unpatched"]).norm() / outputs["unpatched"].norm()
+    times = {variant: [] for variant in variants}
+    if mode.startswith("compiled"):
+        torch._dynamo.reset()
+    works = {variant: Work(model, what, phase, options) for variant, model in variants.items()}
+    try:
+        calls = {variant: prepare(work, mode) for variant, work in works.items()}
+        outputs = {}
+        for _ in range(options.rounds):
+            for variant, call in calls.items():
+                outputs[variant] = call()
+                times[variant].append(seconds_of(call, outputs[variant].device, options.seconds))
+    finally:
+        for work in works.values():
+            uncompile_parts(work)
+    want = outputs["unpatched"].float()
+    error = (outputs["patched"].float() - want).norm() / want.norm()
     if not error < 0.1:
         raise ArithmeticError(f"patched and unpatched differ by {error:.3g} (relative L2)")
-    per = works["patched"].per
-    return {variant: statistics.median(values) * 1e6 / per for variant, values in times.items()}
+    return {variant: statistics.median(values) * 1e6 / works[variant].per
+            for variant, values in times.items()}
 
 
 def commit():
@@ -236,31 +245,31 @@ def points(options, device):
         "torch": torch.__version__, "transformers": transformers.__version__,
         "python": platform.python_version()}
     done = measured(options.out) if options.resume else set()
-    for name in options.models.split(","):
-        model, rows = None, []
-        for what, phase, mode in itertools.product(
-                options.what.split(","), options.phases.split(","), options.modes.split(",")):
-            row = {**common, "model": name, "what": what, "phase": phase, "mode": mode,
-                   "tokens": options.prompt if phase == "prefill" else 1}
-            if tuple(str(row[key]) for key in POINT) not in done:
-                rows.append(row)
-        for left, row in zip(range(len(rows), 0, -1), rows):
-            if options.limit and time.monotonic() - started > options.limit:
-                print(f"{name}: {left} points left at the limit of {options.limit:g} s")
-                break
-            model = model or make_model(name, device, getattr(torch, options.dtype))
-            try:
-                with torch.no_grad():
-                    times = point(model, row["what"], row["phase"], row["mode"], options)
-            except Exception as error:  # pylint: disable=broad-except
-                yield {**row, "note": f"{type(error).__name__}: {str(error)[:200]}"}
-                continue
-            for variant, us in times.items():
-                yield {**row, "variant": variant, "us": f"{us:.2f}",
-                       "ratio": f"{us / times['unpatched']:.4f}"}
-        del model
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+    rows = []
+    for what, name, phase, mode in itertools.product(*(
+            names.split(",") for names in
+            (options.what, options.models, options.phases, options.modes))):
+        row = {**common, "model": name, "what": what, "phase": phase, "mode": mode,
+               "tokens": options.prompt if phase == "prefill" else 1}
+        if tuple(str(row[key]) for key in POINT) not in done:
+            rows.append(row)
+    made = {}
+    for left, row in zip(range(len(rows), 0, -1), rows):
+        if options.limit and time.monotonic() - started > options.limit:
+            print(f"{left} points left at the limit of {options.limit:g} s")
+            break
+        name = row["model"]
+        try:
+            if name not in made:
+                made[name] = variants_of(make_model(name, device, getattr(torch, options.dtype)))
+            with torch.no_grad():
+                times = point(made[name], row["what"], row["phase"], row["mode"], options)
+        except Exception as error:  # pylint: disable=broad-except
+            yield {**row, "note": f"{type(error).__name__}: {str(error)[:200]}"}
+            continue
+        for variant, us in times.items():
+            yield {**row, "variant": variant, "us": f"{us:.2f}",
+                   "ratio": f"{us / times['unpatched']:.4f}"}
 
 
 def main():
@@ -274,7 +283,7 @@ def main():
     parser.add_argument("--prompt", type=int, default=2048)
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.3, help="of a round, at least")
+    parser.add_argument("--seconds", type=float, default=0.1, help="of a round, at least")
     parser.add_argument("--limit", type=float, default=0, help="seconds; 0: none")
     parser.add_argument("--resume", action="store_true", help="only points that --out lacks")
     parser.add_argument("--commit", default="", help="where the folder has no git")
