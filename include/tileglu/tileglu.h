@@ -211,7 +211,9 @@ typedef struct tglu_context_options {
   tglu_backend backend;     /* default AUTO                                      */
   int32_t device;           /* CUDA device ordinal; -1 (default): 0. CPU: -1 or 0 */
   int32_t threads;          /* CPU: 0 (default): one a CPU this process may use  */
-  int32_t sm_limit;         /* CUDA: most SMs to occupy; 0 (default): all        */
+  int32_t sm_limit;         /* CUDA: most SMs to occupy; 0 (default): all. A down
+                               projection with operands off 16 bytes takes more:
+                               one for each 8 tokens                             */
   int32_t batch_invariant;  /* 1: a token's bits do not depend on the others     */
   int32_t stable_weights;   /* 1: the caller promises that no work still in
                                flight on the stream writes the weights           */

@@ -66,7 +66,7 @@ static const char *culprit(tglu__op op, const tglu__problem *p,
   }
   if (!facts->x_aligned) return "x";
   if (shape.n > INT32_MAX - 255) return columns;
-  if (shape.k > INT32_MAX - 384 || shape.k == 0) return depth;
+  if (shape.k > INT32_MAX - 512 || shape.k == 0) return depth;
   if (facts->tokens > INT32_MAX) return "tokens";
   return "sm_limit";
 }

@@ -89,6 +89,9 @@ bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
   } else if (row->cluster_m > TGLU__MAX_CLUSTER || device->clusters[row->cluster_m] < 1) {
     refusal = "needs more SMs side by side than the device or its SM limit (sm_limit) "
               "leaves";
+  } else if (tglu__row_is_stream(row) && row->loader == tglu__loader_tma &&
+             tile_rows_of(row, call->tokens) > device->sm_count) {
+    refusal = "needs no more tiles of tokens than SMs";
   }
   if (why != NULL) *why = refusal;
   return refusal == NULL;

@@ -145,12 +145,15 @@ static double tiles_us(const tglu__choice *choice, const tglu__row *row, tglu__s
 static double stream_us(const tglu__choice *choice, const tglu__row *row, tglu__shape shape,
                         int64_t tokens) {
   int64_t height = tokens < row->tile_m ? tokens : row->tile_m;
-  double rate = choice->grid_y * stream[row->op].sm_bytes_per_us;
+  double rate = (double)choice->tile_rows * choice->grid_y * stream[row->op].sm_bytes_per_us;
   if (rate > stream[row->op].bytes_per_us) rate = stream[row->op].bytes_per_us;
-  double memory = bytes_of(row->op, shape, tokens) / rate;
+  /* Each tile of tokens reads the weights anew. */
+  double bytes = bytes_of(row->op, shape, tokens) +
+                 (choice->tile_rows - 1) * bytes_of(row->op, shape, 0);
+  double memory = bytes / rate;
   double x = (double)height * (double)shape.k * stream[row->op].element_us;
   if (row->loader == tglu__loader_general) memory *= stream[row->op].general_factor;
-  return stream[row->op].fixed_us + (memory + x) * choice->tile_rows +
+  return stream[row->op].fixed_us + memory + x +
          stream[row->op].wide_pass_us * (row->tile_n > 16 ? row->tile_n / 16 - 1 : 0) +
          (row->schedule == tglu__schedule_stream_wide ? stream[row->op].wide_us : 0);
 }

@@ -105,7 +105,13 @@ static void predicate_sizes(const tglu__row *row) {
   expect_refused(row, &p, &c, &d, "tokens");
   c.tokens = most - 1;
   p = problem_of(row, most - 256, 64);
-  if (stream) {
+  if (stream && row->loader == tglu__loader_tma) {
+    expect_refused(row, &p, &c, &d, "tiles of tokens");
+    c.tokens = (int64_t)d.sm_count * row->tile_m;
+    assert_true(tglu__row_valid(row, &p, &c, &d, NULL));
+    ++c.tokens;
+    expect_refused(row, &p, &c, &d, "tiles of tokens");
+  } else if (stream) {
     assert_true(tglu__row_valid(row, &p, &c, &d, NULL));
   } else {
     expect_refused(row, &p, &c, &d, "2^31 tiles");
@@ -190,6 +196,7 @@ static void predicate(void **unused) {
     expect_refused(row, &good, &c, &d, "shared memory");
     if (tglu__row_is_stream(row)) predicate_tokens(row);
     d = device(row->cluster_m);
+    if (tglu__row_is_stream(row)) c.tokens = row->tile_m; /* a tile of tokens an SM */
     assert_true(tglu__row_valid(row, &good, &c, &d, NULL));
     d = device(row->cluster_m - 1);
     expect_refused(row, &good, &c, &d, "sm_limit");
