@@ -278,7 +278,7 @@ TGLU_API const char *tglu_cpu_isa(void);
  * list is a property of the build, not of the machine. */
 typedef struct tglu_row_info {
   size_t size;
-  const char *name;    /* "glu_bf16_sm90_paired_pingpong_128x192", ...         */
+  const char *name;    /* "glu_bf16_sm90_paired_pingpong_128x96_s5_c1", ...    */
   const char *op;      /* "glu" or "down"                                      */
   const char *schedule;/* "paired_pingpong", "gate_first", "dot", ...          */
   const char *isa;     /* "sm90", "avx2", "portable", ...                      */
