@@ -78,8 +78,9 @@ tglu__cache_state tglu__cache_read(const char *path, char *bytes, size_t *count,
                                    const char **why);
 
 /* Merges one winner into the file, under its lock, as tglu_tune_record says.  NULL if it
- * was saved, else why not.  work: twice TGLU__CACHE_ROOM. */
+ * was saved, else why not, a static clause about the file path + *suffix (".new", ".lock"
+ * or "").  work: twice TGLU__CACHE_ROOM. */
 const char *tglu__cache_store(const char *path, const char *key, const char *line,
-                              char *work);
+                              char *work, const char **suffix);
 
 #endif /* TGLU_PLAN_CACHE_H */

@@ -24,6 +24,7 @@ static const char *reason_of(int error) {
     case ENOENT: return "its folder does not exist";
     case ENOTDIR: return "a part of the path is no folder";
     case EISDIR: return "a folder has that name";
+    case EEXIST: return "something that cannot be removed has that name";
     case ENAMETOOLONG: return "the path is too long";
     case ELOOP: return "too many symbolic links";
     case EMFILE: case ENFILE: return "too many files are open";
@@ -117,6 +118,12 @@ static bool make_folders(const char *path) {
   return true;
 }
 
+/* Of a file beside the cache, which is named where its name is what is wrong. */
+static const char *reason_beside(int which, int error, const char **suffix) {
+  if (error == EISDIR || error == EEXIST || error == ELOOP) *suffix = suffixes[which];
+  return reason_of(error);
+}
+
 static int open_lock(const char *path) {
   char name[PATH_MAX];
   const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
@@ -161,12 +168,16 @@ static int fill(int file, const char *path, const char *bytes, size_t count) {
   return error;
 }
 
-static const char *replace(const char *path, const char *bytes, size_t count) {
+static const char *replace(const char *path, const char *bytes, size_t count,
+                           const char **suffix) {
   char name[PATH_MAX];
   if (!beside(path, 1, name)) return reason_of(ENAMETOOLONG);
-  unlink(name);
+  int kept = unlink(name) == 0 ? 0 : errno;
   int file = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file < 0) return reason_of(errno);
+  if (file < 0) {
+    bool in_the_way = errno == EEXIST && kept != 0 && kept != ENOENT;
+    return reason_beside(1, in_the_way ? kept : errno, suffix);
+  }
   int error = fill(file, path, bytes, count);
   if (error == 0 && rename(name, path) != 0) error = errno;
   if (error == 0) return NULL;
@@ -175,7 +186,8 @@ static const char *replace(const char *path, const char *bytes, size_t count) {
 }
 
 /* Under the lock. */
-static const char *merge(const char *path, const char *key, const char *line, char *work) {
+static const char *merge(const char *path, const char *key, const char *line, char *work,
+                         const char **suffix) {
   const char *why, *body = NULL;
   size_t count, length = 0;
   char *out = work + TGLU__CACHE_ROOM;
@@ -183,20 +195,22 @@ static const char *merge(const char *path, const char *key, const char *line, ch
   if (state == TGLU__CACHE_FOREIGN) return why;
   if (state == TGLU__CACHE_WHOLE) tglu__cache_open(work, count, &body, &length);
   if (body == NULL) body = work;
-  return replace(path, out, tglu__cache_merge(body, length, key, line, out));
+  count = tglu__cache_merge(body, length, key, line, out);
+  return replace(path, out, count, suffix);
 }
 
 const char *tglu__cache_store(const char *path, const char *key, const char *line,
-                              char *work) {
+                              char *work, const char **suffix) {
   const char *why;
   size_t count;
+  *suffix = "";
   /* Before anything is made beside it: it may be a device. */
   if (tglu__cache_read(path, work, &count, &why) == TGLU__CACHE_FOREIGN) return why;
   int lock = open_lock(path);
-  if (lock < 0) return reason_of(errno);
+  if (lock < 0) return reason_beside(0, errno, suffix);
   why = take_lock(lock);
   if (why == NULL) {
-    why = merge(path, key, line, work);
+    why = merge(path, key, line, work, suffix);
     flock(lock, LOCK_UN); /* by hand: a child forked meanwhile has the file open, too */
   }
   close(lock);

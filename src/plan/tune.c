@@ -237,12 +237,12 @@ static tglu_status store(const tglu_context *context, const char *key, const cha
   if (work == NULL)
     return tglu__fail(TGLU_ERR_OUT_OF_MEMORY, "tune_cache: %zu bytes could not be allocated",
                       bytes);
-  const char *path = context->options.tune_cache;
-  const char *why = tglu__cache_store(path, key, line, work);
+  const char *path = context->options.tune_cache, *suffix;
+  const char *why = tglu__cache_store(path, key, line, work, &suffix);
   tglu__free(context, work, bytes);
   if (why == NULL) return TGLU_OK;
-  return tglu__fail(TGLU_ERR_IO, "tune_cache: %.640s: %s: the winner is not saved; the option "
-                    "tune_cache or TILEGLU_TUNE_CACHE names another file", path, why);
+  return tglu__fail(TGLU_ERR_IO, "tune_cache: %.640s%s: %s: the winner is not saved; the option "
+                    "tune_cache or TILEGLU_TUNE_CACHE names another file", path, suffix, why);
 }
 
 tglu_status tglu_tune_record(const tglu_context *context, const tglu_tune_entry *entry) {

@@ -335,6 +335,37 @@ static void what_is_no_file_is_left_alone(void **state)
   assert_int_equal(count_files(), 0);
 }
 
+/* Folders, full or empty, and links in the place of the files that are made beside it. */
+static void what_lies_beside_is_named(void **state)
+{
+  (void)state;
+  static const char *const suffixes[] = {".new", ".lock"};
+  const tglu_tune_entry e = entry_for(row.other);
+  char name[320], inside[330], lock[320];
+  snprintf(lock, sizeof lock, "%s.lock", path);
+  for (int i = 0; i < 2; i++) {
+    snprintf(name, sizeof name, "%s%s", path, suffixes[i]);
+    snprintf(inside, sizeof inside, "%s/kept", name);
+    assert_int_equal(mkdir(name, 0755), 0);
+    for (int full = 0; full < 2; full++) {
+      if (full) write_file(inside, "x", 1);
+      assert_left_alone(path, 0);
+      assert_says(name);
+      assert_says("a folder has that name");
+      assert_int_equal(cache_lines(path), -2);
+    }
+    assert_int_equal(unlink(inside), 0);
+    assert_int_equal(rmdir(name), 0);
+    record(path, &e);
+    assert_int_equal(cache_lines(path), 1);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(unlink(lock), 0);
+  }
+  assert_int_equal(symlink("elsewhere", lock), 0);
+  assert_left_alone(path, 0);
+  assert_says(lock);
+}
+
 static void a_large_file_is_left_alone(void **state)
 {
   (void)state;
@@ -588,6 +619,7 @@ int main(void)
     TEST(nothing_is_written_without_a_winner),
     TEST(damaged_files_are_empty),
     TEST(what_is_no_file_is_left_alone),
+    TEST(what_lies_beside_is_named),
     TEST(a_large_file_is_left_alone),
     TEST(a_link_to_nowhere_is_missing),
     TEST(the_oldest_give_way),
