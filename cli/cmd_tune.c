@@ -198,13 +198,12 @@ static int list_candidates(const tuner *t, tune_point *p) {
                    tglu_backend_name(t->info.backend), op, tglu_dtype_name(p->spec.dtype));
 }
 
+/* Of those measured in full. */
 static const candidate *fastest(const tune_point *p, const candidate *but) {
   const candidate *best = NULL;
   for (int i = 0; i < p->count; i++) {
     const candidate *c = &p->list[i];
-    int better = c != but && (c->state == TUNE_TIMED || (but && c->state == TUNE_SLOW)) &&
-                 (!best || c->us < best->us);
-    if (better) best = c;
+    if (c != but && c->state == TUNE_TIMED && (!best || c->us < best->us)) best = c;
   }
   return best;
 }
@@ -326,6 +325,19 @@ static int tune_point_at(tuner *t, size_t index, op_kind op) {
   return code;
 }
 
+/* Whether one half's operands fit into this machine; says so, once for both, if not. */
+static int check_memory(const tuner *t, size_t index) {
+  const op_kind op = t->args->shape.op;
+  const spec glu = tune_spec(t->args, index, OP_GLU), down = tune_spec(t->args, index, OP_DOWN);
+  double need = fmax(op == OP_DOWN ? 0 : tune_cpu_bytes(&glu),
+                     op == OP_GLU ? 0 : tune_cpu_bytes(&down));
+  double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+  if (t->info.backend != TGLU_BACKEND_CPU || need <= have) return CLI_OK;
+  return cli_error(CLI_RUNTIME, "--tokens %lld, --n %lld, --k %lld: the operands take %.0f "
+                   "bytes, and this machine has %.0f", (long long)glu.tokens,
+                   (long long)glu.intermediate, (long long)glu.hidden, need, have);
+}
+
 /* A failure to save ends it: the next winner would not fare better. */
 static int tune_all(tuner *t) {
   const op_kind op = t->args->shape.op;
@@ -335,7 +347,9 @@ static int tune_all(tuner *t) {
   progress_begin(&bar, "tune", (int64_t)count * (op == OP_MLP ? 2 : 1));
   int64_t done = 0;
   for (size_t i = 0; i < count && !t->unsaved; i++) {
-    for (int half = 0; half < 2 && !t->unsaved; half++) {
+    int fits = check_memory(t, i);
+    if (fits > worst) worst = fits;
+    for (int half = 0; half < 2 && !t->unsaved && fits == CLI_OK; half++) {
       op_kind one = half ? OP_DOWN : OP_GLU;
       if (op != OP_MLP && op != one) continue;
       int code = tune_point_at(t, i, one);

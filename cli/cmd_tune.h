@@ -89,6 +89,10 @@ int tune_work(tune_args *args);
 char *tune_contract(const tune_args *args);
 char *tune_order(const tune_point *p);
 
+/* ---- cmd_tune_cpu.c ---- */
+/* What the operands of a problem (op glu or down) take on the CPU. */
+double tune_cpu_bytes(const spec *s);
+
 /* The index-th problem; op is the half meant. */
 spec tune_spec(const tune_args *args, size_t index, op_kind op);
 

@@ -65,20 +65,36 @@ static tglu_glu_desc describe(const session *s, int64_t copy) {
   return d;
 }
 
+static int out_of_memory(const spec *p) {
+  return cli_error(CLI_RUNTIME, "--tokens %lld, --n %lld, --k %lld: out of memory for operands "
+                   "of %.0f bytes", (long long)p->tokens, (long long)p->intermediate,
+                   (long long)p->hidden, tune_cpu_bytes(p));
+}
+
 static int fill(guard *g, const spec *p, int64_t count, double scale, rng *random) {
   if (guard_new(g, (size_t)count * tglu_dtype_bytes(p->dtype), 0) != 0) {
-    return cli_error(CLI_RUNTIME, "out of memory for the operands");
+    return out_of_memory(p);
   }
   rng_fill_normal(random, g->data, p->dtype, count, scale);
   return CLI_OK;
 }
 
-static double copies_for(const session *s) {
-  const tglu_glu_desc shape = {.hidden = s->spec.hidden, .dtype = s->spec.dtype,
-                               .intermediate = s->spec.intermediate};
+static double weight_bytes(const spec *p) {
+  const tglu_glu_desc shape = {.hidden = p->hidden, .intermediate = p->intermediate,
+                               .dtype = p->dtype};
+  return op_weight_bytes(p->op, &shape);
+}
+
+static double copies_for(const spec *p) {
   double l3 = cache_level_bytes(3), l2 = cache_level_bytes(2);
   double cache = l3 > 0 ? l3 : l2 > 0 ? l2 : 32 * 0x1p20;
-  return fmin(MOST_COPIES, floor(3 * cache / op_weight_bytes(s->spec.op, &shape)) + 1);
+  return fmin(MOST_COPIES, floor(3 * cache / weight_bytes(p)) + 1);
+}
+
+double tune_cpu_bytes(const spec *p) {
+  double columns = (double)p->intermediate + (double)p->hidden; /* of x and the result */
+  return copies_for(p) * weight_bytes(p) +
+         (double)p->tokens * columns * (double)tglu_dtype_bytes(p->dtype);
 }
 
 static int make_operands(session *s) {
@@ -86,7 +102,7 @@ static int make_operands(session *s) {
   int64_t count = (is_glu(s) ? 2 : 1) * p->intermediate * p->hidden;
   rng random;
   rng_seed(&random, s->args->place.seed);
-  s->copies = (int64_t)copies_for(s);
+  s->copies = (int64_t)copies_for(p);
   s->weights = mem_zeroed((size_t)s->copies, sizeof *s->weights);
   int code = fill(&s->x, p, p->tokens * s->in, 1, &random);
   for (int64_t i = 0; i < s->copies && code == CLI_OK; i++) {
@@ -94,7 +110,7 @@ static int make_operands(session *s) {
   }
   size_t bytes = (size_t)(p->tokens * s->columns) * tglu_dtype_bytes(p->dtype);
   if (code == CLI_OK && guard_new(&s->out, bytes, 0) != 0) {
-    code = cli_error(CLI_RUNTIME, "out of memory for the operands");
+    code = out_of_memory(p);
   }
   return code;
 }

@@ -95,6 +95,23 @@ class Case(unittest.TestCase):
             time.sleep(0.05)
         self.fail(f"workers are left: {self.workers(parent)}")
 
+    def assert_ranked(self, found):
+        """The second is measured in full, as the winner is, and not faster; nor is a row that
+        was left out faster than either."""
+        self.assertGreater(len(found["points"]), 0)
+        for point in found["points"]:
+            times = {c["row"]: c["us"] for c in point["candidates"] if c["us"] is not None}
+            timed = [r for r, state in self.states(point).items() if state == "timed"]
+            ranking = sorted(timed, key=times.get)
+            self.assertEqual(point["us"], times[ranking[0]])
+            if len(times) == 1:
+                self.assertIsNone(point["runner_up"])
+                continue
+            self.assertEqual(point["runner_up_us"], times[ranking[1]])
+            self.assertGreaterEqual(point["runner_up_us"], point["us"])
+            for row in set(times) - set(timed):
+                self.assertGreaterEqual(times[row], point["runner_up_us"], row)
+
     def states(self, point):
         return {c["row"]: c["state"] for c in point["candidates"]}
 
@@ -119,6 +136,7 @@ class Gpu(Case):
         point = found["points"][0]
         self.assertEqual([point["row"], point["runner_up"]], ranking[:2])
         self.assertEqual(found["stored"], 1)
+        self.assert_ranked(found)
         self.assertIn(point["untuned"], ranking)
         self.assertIn(ranking[0], err)
         (line,) = read_cache(self.cache)
@@ -264,6 +282,7 @@ class Cpu(Case):
         self.assertEqual([(p["op"], p["tokens"]) for p in found["points"]],
                          [("glu", 1), ("down", 1), ("glu", 50), ("down", 50)])
         self.assertEqual(found["stored"], 4)
+        self.assert_ranked(found)
         self.assertEqual({(f[2], f[7], f[10]) for f in read_cache(self.cache)},
                          {("cpu", "glu", "1"), ("cpu", "down", "1"), ("cpu", "glu", "64"),
                           ("cpu", "down", "64")})
@@ -344,6 +363,31 @@ class Cpu(Case):
                              *CPU)
         self.assertEqual(found["stored"], 0)
         self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_noise(self):
+        """Samples of a call or two, on whatever else this machine does."""
+        found, _ = self.tune("--hidden", "72", "--intermediate", "96", "--tokens",
+                             ",".join(str(m) for m in range(1, 25)), *CPU, "--settle-ms", "0.001",
+                             "--sample-ms", "0.001", "--dry-run")
+        self.assertEqual(len(found["points"]), 48)
+        self.assert_ranked(found)
+
+    def test_more_than_there_is(self):
+        """Said once for both halves, with what asks for it; the rest goes on."""
+        for tokens in ("99999999999", str(10 ** 12)):
+            found, err = self.tune("--hidden", "72", "--intermediate", "96", "--tokens",
+                                   f"{tokens},2", *CPU, code=RUNTIME)
+            (line,) = [l for l in err.splitlines() if "bytes" in l]
+            for word in ("--tokens " + tokens, "--n 96", "--k 72"):
+                self.assertIn(word, line)
+            need = int(line.split("take ")[1].split()[0])
+            operands = int(tokens) * (96 + 72) * 4
+            self.assertGreater(need, operands)
+            self.assertLess(need - operands, 2 ** 33) # copies of the weights
+            self.assertNotIn("could not begin", err)
+            self.assertEqual([(p["op"], p["tokens"]) for p in found["points"]],
+                             [("glu", 2), ("down", 2)])
+            self.assertEqual(len(read_cache(self.cache)), 2)
 
     def test_table(self):
         out, err = self.tileglu("tune", "--hidden", "8", "--intermediate", "16", "--tokens", "2",
