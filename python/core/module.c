@@ -14,6 +14,25 @@ static PyObject *open_library(PyObject *self, PyObject *path)
   return done ? PyUnicode_FromString(core_lib.version_string()) : NULL;
 }
 
+/* same(live, kept, others): whether live has kept's very objects, and `others` more. */
+static PyObject *same(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+  (void)self;
+  if (count != 3 || !PyDict_Check(args[0]) || !PyDict_Check(args[1]))
+    return PyErr_Format(PyExc_TypeError, "tileglu._core: two dicts and a number are needed");
+  const Py_ssize_t others = PyLong_AsSsize_t(args[2]);
+  if (others == -1 && PyErr_Occurred()) return NULL;
+  if (PyDict_Size(args[0]) != PyDict_Size(args[1]) + others) Py_RETURN_FALSE;
+  PyObject *name, *value;
+  Py_ssize_t place = 0;
+  while (PyDict_Next(args[1], &place, &name, &value)) {
+    if (PyDict_GetItemWithError(args[0], name) == value) continue;
+    if (PyErr_Occurred()) return NULL;
+    Py_RETURN_FALSE;
+  }
+  Py_RETURN_TRUE;
+}
+
 static PyMethodDef methods[] = {
   {"open", open_library, METH_O, "Opens libtileglu.so at a path; its version."},
   {"setup", (PyCFunction)(void (*)(void))core_setup, METH_VARARGS | METH_KEYWORDS,
@@ -29,6 +48,8 @@ static PyMethodDef methods[] = {
   {"configure", (PyCFunction)(void (*)(void))core_configure, METH_VARARGS | METH_KEYWORDS,
    "Options of a device's context."},
   {"device_info", core_device_info, METH_VARARGS, "What a device's context is."},
+  {"same", (PyCFunction)(void (*)(void))same, METH_FASTCALL,
+   "Whether a dict has another's very values, and a number of others."},
   {"cache_info", core_cache_info, METH_NOARGS, "Counts of the object cache."},
   {"cache_limit", core_cache_limit, METH_O, "Sets the object cache's size."},
   {"cache_clear", core_cache_clear, METH_NOARGS, "Empties the object cache."},

@@ -7,9 +7,9 @@
 A patched module keeps its linears and its weights.  Only its forward is replaced, by way
 of a subclass made for the purpose, with one that reads the linears at every call: weights
 changed in place, moved, cast or loaded anew are the ones used.  Wherever the fused call
-would not be the same computation (gradients, dropout at work, hooks on a linear, a linear
-replaced by an adapter or a quantised one, a device or type that tileglu does not serve)
-that forward runs the module's own instead.
+would not be the same computation (gradients, dropout at work, hooks, a linear replaced by
+an adapter or a quantised one, another activation or attribute than there was, a device or
+type that tileglu does not serve) that forward runs the module's own instead.
 """
 
 import functools
@@ -22,6 +22,7 @@ from torch.nn.modules import module as _torch_module
 from . import Error
 from . import _patch_call as _call
 from ._patch_find import DTYPES, NotGated, linear_reason, recipe_of
+from ._patch_guard import Guard, mutable_reason
 from ._patch_report import Entry, Report
 
 _TENSORS = (torch.Tensor, nn.Parameter)
@@ -54,10 +55,19 @@ def _patched_class(base):
     with its own weights."""
 
     def reduce(self, protocol):
-        return (_new_patched, (base,), *object.__reduce_ex__(self, protocol)[2:])
+        state, *rest = object.__reduce_ex__(self, protocol)[2:]
+        if isinstance(state, dict) and "_tileglu" in state:
+            state = {**state, "_tileglu_guard": _is_unchanged(self)}
+        return (_new_patched, (base,), state, *rest)
+
+    def set_state(self, state):
+        base.__setstate__(self, state)
+        if self.__dict__.get("_tileglu_guard") is True:
+            _watch(self, self.__dict__["_tileglu"])
 
     return type(base.__name__, (base,), {
         "forward": _forward, "_tileglu_base": base, "__reduce_ex__": reduce,
+        "__setstate__": set_state,
         "__module__": base.__module__, "__qualname__": base.__qualname__,
         "__doc__": base.__doc__})
 
@@ -67,11 +77,26 @@ def _new_patched(base):
     return kind.__new__(kind)
 
 
+def _watch(module, recipe):
+    """From now on, a change of what the module computes is seen."""
+    module.__dict__["_tileglu_guard"] = Guard(module, recipe.linears, recipe.eval_only)
+
+
+def _is_unchanged(module):
+    """Whether the module is what it was when it was patched; False for a copy of one that was
+    not."""
+    guard = module.__dict__.get("_tileglu_guard")
+    return isinstance(guard, Guard) and guard.holds(module)
+
+
 def _eager(module, recipe, x):
     """The usual call, quickly: what C judges itself (types, strides, gradients, modes) is not
     asked here.  NotImplemented where anything is out of the ordinary."""
     if type(x) is not torch.Tensor or x.dim() not in recipe.ranks or _GLOBAL_HOOKS[0] or \
             _GLOBAL_HOOKS[1] or recipe.eval_only and module.training:
+        return NotImplemented
+    guard = module.__dict__.get("_tileglu_guard")
+    if not guard or not guard.holds(module):
         return NotImplemented
     operands = []
     for name in recipe.linears:
@@ -93,6 +118,11 @@ def _operands(module, recipe, x):
     if type(x) not in _TENSORS or x.dim() not in recipe.ranks:
         return None
     if recipe.eval_only and module.training or _GLOBAL_HOOKS[0] or _GLOBAL_HOOKS[1]:
+        return None
+    guard = module.__dict__.get("_tileglu_guard")
+    if not guard:
+        return None
+    if not (guard.holds_traced if torch.compiler.is_compiling() else guard.holds)(module):
         return None
     dtype, device, differentiable = x.dtype, x.device, x.requires_grad
     if device.type not in ("cpu", "cuda"):
@@ -147,7 +177,8 @@ def _warn_of_gradients():
 def patch(model):
     """Replaces the forward of every gated MLP in the model; returns a Report.
 
-    Modules that were patched before stay so.  Nothing else of the model changes."""
+    Modules that were patched before stay so, and are read anew where they changed since.
+    Nothing else of the model changes."""
     return _examine(model, install=True)
 
 
@@ -160,10 +191,16 @@ def unpatch(model):
     """Gives every patched module its own forward back; returns their names."""
     names = []
     for name, module in model.named_modules():
-        if module.__dict__.pop("_tileglu", None) is not None:
-            module.__class__ = type(module)._tileglu_base
+        if "_tileglu" in module.__dict__:
+            _restore(module)
             names.append(name)
     return names
+
+
+def _restore(module):
+    del module.__dict__["_tileglu"]
+    module.__dict__.pop("_tileglu_guard", None)
+    module.__class__ = type(module)._tileglu_base
 
 
 def _examine(model, install):
@@ -174,12 +211,14 @@ def _examine(model, install):
     for name, module in model.named_modules():
         entry = Entry(name, type(module).__name__)
         try:
+            if install and "_tileglu" in module.__dict__ and not _is_unchanged(module):
+                _restore(module)
             recipe = present = module.__dict__.get("_tileglu")
             if present is None:
                 recipe = recipe_of(module, functools.partial(is_shared, name))
                 if recipe is None:
                     continue
-                refusal = _refusal(recipe, module)
+                refusal = mutable_reason(module, recipe.linears) or _refusal(recipe, module)
                 if refusal:
                     raise NotGated(refusal)
             entry.reason = _present_reason(recipe, module)
@@ -187,6 +226,7 @@ def _examine(model, install):
             if present is None and install:
                 module.__dict__["_tileglu"] = recipe
                 module.__class__ = _patched_class(type(module))
+                _watch(module, recipe)
             elif present is None:
                 raise NotGated("not patched, but can be")
             entry.patched = True
@@ -206,6 +246,9 @@ def _present_reason(recipe, module):
             return f"runs its own forward: {name} {reason}"
     if recipe.eval_only and module.training:
         return "runs its own forward in training mode: dropout is at work"
+    if "_tileglu" in module.__dict__ and not _is_unchanged(module):
+        return ("runs its own forward: an activation, a hook or an attribute is not what it was; "
+                "tileglu.patch reads it anew")
     refusal = _refusal(recipe, module)
     return f"runs its own forward: {refusal}" if refusal else None
 
