@@ -8,7 +8,7 @@
 
 typedef struct slot_options {
   int32_t threads, sm_limit, batch_invariant, stable_weights, pdl, sleep_threads;
-  char *row, *cpu_isa, *tune_cache; /* owned; NULL: default */
+  char *row, *cpu_isa, *tune_cache; /* owned in options_of; NULL: default */
 } slot_options;
 
 static tglu_context *contexts[CORE_SLOTS];
@@ -43,25 +43,29 @@ bool core_may_use(int slot)
 
 /* ---- contexts ---- */
 
+static void options_for(int slot, const slot_options *given, tglu_context_options *options)
+{
+  core_lib.context_options_init(options);
+  options->backend = slot == 0 ? TGLU_BACKEND_CPU : TGLU_BACKEND_CUDA;
+  options->device = slot - 1;
+  options->sleep_threads = 1; /* torch's threads want the CPUs between our calls */
+  if (given) {
+    options->threads = given->threads, options->sm_limit = given->sm_limit;
+    options->batch_invariant = given->batch_invariant;
+    options->stable_weights = given->stable_weights, options->pdl = given->pdl;
+    options->sleep_threads = given->sleep_threads;
+    options->row = given->row, options->cpu_isa = given->cpu_isa;
+    options->tune_cache = given->tune_cache;
+  }
+  /* As many threads as torch uses, unless someone said otherwise. */
+  if (slot == 0 && options->threads == 0 && !getenv("TILEGLU_THREADS"))
+    options->threads = core_torch_threads();
+}
+
 static tglu_status create(int slot, tglu_context **context)
 {
   tglu_context_options options;
-  core_lib.context_options_init(&options);
-  options.backend = slot == 0 ? TGLU_BACKEND_CPU : TGLU_BACKEND_CUDA;
-  options.device = slot - 1;
-  options.sleep_threads = 1; /* torch's threads want the CPUs between our calls */
-  if (configured[slot]) {
-    const slot_options *given = &options_of[slot];
-    options.threads = given->threads, options.sm_limit = given->sm_limit;
-    options.batch_invariant = given->batch_invariant;
-    options.stable_weights = given->stable_weights, options.pdl = given->pdl;
-    options.sleep_threads = given->sleep_threads;
-    options.row = given->row, options.cpu_isa = given->cpu_isa;
-    options.tune_cache = given->tune_cache;
-  }
-  /* As many threads as torch uses, unless someone said otherwise. */
-  if (slot == 0 && options.threads == 0 && !getenv("TILEGLU_THREADS"))
-    options.threads = core_torch_threads();
+  options_for(slot, configured[slot] ? &options_of[slot] : NULL, &options);
   return core_lib.context_create(&options, context);
 }
 
@@ -100,6 +104,45 @@ static bool replace(char **text, const char *with)
   return true;
 }
 
+/* ---- options that cannot work are refused when they are given ---- */
+
+/* Whether the context's backend has the row; false with ValueError set. */
+static bool has_row(const tglu_context *context, const char *row)
+{
+  const int32_t count = core_lib.row_count(context);
+  for (int32_t i = 0; i < count; i++) {
+    tglu_row_info info;
+    core_lib.row_info_init(&info);
+    if (!core_lib.row_get(context, i, &info) && strcmp(info.name, row) == 0) return true;
+  }
+  PyErr_Format(PyExc_ValueError, "row: the backend has no \"%s\"", row);
+  return false;
+}
+
+/* By a context made for the purpose.  For a CUDA device it is one of the CPU, so that its
+ * driver is not started: all but the row's name is checked alike, and that by the device's
+ * own context if there is one. */
+static bool check(int slot, const slot_options *given)
+{
+  tglu_context_options options;
+  tglu_context *context = NULL;
+  options_for(slot, given, &options);
+  if (slot > 0) {
+    options.backend = TGLU_BACKEND_CPU, options.device = -1;
+    if (contexts[slot] && options.row && *options.row && !has_row(contexts[slot], options.row))
+      return false;
+    if (options.row && *options.row) options.row = NULL;
+    if (options.threads == 0) options.threads = 1;
+  }
+  const tglu_status status = core_lib.context_create(&options, &context);
+  core_lib.context_destroy(context);
+  if (status == TGLU_ERR_NOT_FOUND || status == TGLU_ERR_UNSUPPORTED)
+    PyErr_SetString(PyExc_ValueError, core_lib.last_error());
+  else if (status)
+    core_raise(status);
+  return status == TGLU_OK;
+}
+
 PyObject *core_configure(PyObject *self, PyObject *args, PyObject *keywords)
 {
   (void)self;
@@ -113,13 +156,16 @@ PyObject *core_configure(PyObject *self, PyObject *args, PyObject *keywords)
     .threads = defaults.threads, .pdl = defaults.pdl, .sleep_threads = 1};
   const char *type, *row = NULL, *cpu_isa = NULL, *tune_cache = NULL;
   int index;
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "si|$iippiizzz", names, &type, &index,
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "si|$iiiiiizzz", names, &type, &index,
                                    &given.threads, &given.sm_limit, &given.batch_invariant,
                                    &given.stable_weights, &given.pdl,
                                    &given.sleep_threads, &row, &cpu_isa, &tune_cache))
     return NULL;
   const int slot = slot_of(type, index);
   if (slot < 0) return NULL;
+  given.row = (char *)row, given.cpu_isa = (char *)cpu_isa;
+  given.tune_cache = (char *)tune_cache;
+  if (!check(slot, &given)) return NULL;
   slot_options *kept = &options_of[slot];
   given.row = kept->row, given.cpu_isa = kept->cpu_isa, given.tune_cache = kept->tune_cache;
   *kept = given;

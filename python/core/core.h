@@ -22,7 +22,7 @@
   XX(plan_info_init) XX(glu_desc_init) XX(glu_create) XX(glu_destroy) XX(glu_run)         \
   XX(glu_workspace_bytes) XX(glu_explain) XX(glu_get_plan) XX(mlp_desc_init)              \
   XX(mlp_create) XX(mlp_destroy) XX(mlp_run) XX(mlp_workspace_bytes) XX(mlp_explain)      \
-  XX(mlp_get_plan)
+  XX(mlp_get_plan) XX(row_count) XX(row_get) XX(row_info_init)
 
 typedef struct core_library {
 #define CORE_FIELD(name) __typeof__(&tglu_##name) name;

@@ -129,6 +129,20 @@ def test_threads_at_once_with_a_small_cache():
     assert tileglu.cache_info()["entries"] <= 2
 
 
+REFUSED = [
+    ({"threads": -1}, ValueError, "threads: -1 is not between"),
+    ({"threads": 2 ** 40}, ValueError, "threads: 1099511627776"),
+    ({"threads": 1.5}, TypeError, "threads: is a float"),
+    ({"batch_invariant": 3}, ValueError, "batch_invariant: 3 is neither 0 nor 1"),
+    ({"stable_weights": -1}, ValueError, "stable_weights: -1"),
+    ({"row": 5}, TypeError, "row: is a int"),
+    ({"thread": 1}, TypeError, "thread is none of threads"),
+    ({"row": "nope"}, ValueError, 'row: the cpu backend has no "nope"'),
+    ({"row": ""}, ValueError, "row: must not be empty"),
+    ({"cpu_isa": "sse"}, ValueError, 'cpu_isa: "sse" is none of'),
+]
+
+
 def test_configure_applies_to_the_next_call():
     p = Problem(40, 64, 48)
     want = tileglu.glu(p.x, p.gate, p.up)
@@ -141,11 +155,13 @@ def test_configure_applies_to_the_next_call():
         assert "portable" in tileglu.explain(p.x, p.gate, p.up)
         assert "portable" in tileglu.plan(4, p.gate, p.up)["row"]
         torch.testing.assert_close(tileglu.glu(p.x, p.gate, p.up), want)
-        tileglu.configure("cpu", row="none such")
-        with pytest.raises(tileglu.Error, match="TGLU_ERR_NOT_FOUND.*none such"):
-            tileglu.glu(p.x, p.gate, p.up)
-        with pytest.raises(TypeError):
-            tileglu.configure("cpu", thread=1)
+        for options, kind, words in REFUSED:
+            with pytest.raises(kind, match=words):
+                tileglu.configure("cpu", **options)
+        assert tileglu.device_info("cpu")["cpu_isa"] == "portable"  # nothing changed
+        for options, kind, words in REFUSED[:7]:  # nor is a CUDA driver needed to see it
+            with pytest.raises(kind, match=words):
+                tileglu.configure("cuda:0", **options)
     finally:
         tileglu.configure("cpu", threads=1)
     assert torch.equal(tileglu.glu(p.x, p.gate, p.up), want)

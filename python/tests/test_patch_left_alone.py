@@ -343,7 +343,8 @@ def test_modules_of_tileglu():
 
 def test_a_row_that_cannot_serve():
     """What planning refuses is left alone: nothing is half patched."""
-    tileglu.configure("cpu", row="glu_bf16_avx2_dot_3x2")
+    weight = draw(40, 24, dtype=torch.bfloat16)
+    tileglu.configure("cpu", row=tileglu.plan(4, weight, weight)["row"])
     try:
         model = nn.Sequential(fill(Gated()), fill(Gated()))
         report = tileglu.patch(model)

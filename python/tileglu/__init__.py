@@ -52,12 +52,27 @@ def _device(device):
     return kind, int(index or 0)
 
 
+_NUMBERS = ("threads", "sm_limit", "batch_invariant", "stable_weights", "pdl", "sleep_threads")
+_TEXTS = ("row", "cpu_isa", "tune_cache")
+
+
 def configure(device, **options):
     """Options of a device's context ("cpu", "cuda", "cuda:1"), as tileglu.h describes them:
     threads, sm_limit, batch_invariant, stable_weights, pdl, sleep_threads (here 1 unless
     given: torch has threads of its own), row, cpu_isa, tune_cache.
     What is not named is set to its default.  Calls from then on use them; no call on the
-    device may be running."""
+    device may be running.  ValueError at once for what cannot work, and then nothing changes;
+    only the name of a CUDA row may wait for the first call."""
+    for name, value in options.items():
+        if name in _NUMBERS:
+            if not isinstance(value, int):
+                raise TypeError(f"{name}: is a {type(value).__name__} and must be an int")
+            if not -2 ** 31 <= value < 2 ** 31:
+                raise ValueError(f"{name}: {value} is out of range")
+        elif name not in _TEXTS:
+            raise TypeError(f"unknown options: {name} is none of {', '.join(_NUMBERS + _TEXTS)}")
+        elif not isinstance(value, (str, type(None))):
+            raise TypeError(f"{name}: is a {type(value).__name__} and must be a str or None")
     _core.configure(*_device(device), **options)
 
 
