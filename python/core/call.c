@@ -203,7 +203,7 @@ static int bind(PyObject *const *args, bound_call *call)
   key->activation = number_of(&activations, args[A_ACTIVATION]);
   key->layout = layout_of(args[A_LAYOUT], args[A_GATE_UP]);
   if (key->activation == 0 || key->layout == 0) return 0;
-  if (!read_numbers(args, key)) return -1;
+  if (!read_numbers(args, key)) return PyErr_Clear(), 0;
   int done = read_activations(args, call);
   if (done == 1) done = read_weights(args, mlp, call);
   if (done != 1) return done;

@@ -36,6 +36,10 @@ SHAPES = [
     (at(gate=None, up=None, gate_up=BOTH[:7]), ValueError, "7 rows, which is odd"),
     (at(x=P.x[0, 0, 0]), ValueError, "x: has no dimension"),
     (at(x=P.x[..., :0], gate=P.gate[:, :0], up=P.up[:, :0]), ValueError, r"hidden, must be 1"),
+    (at(x=torch.randn(2, 5)), ValueError,
+     r"x: has shape \[2, 5\] and must be \[\.\.\., 6\], as long as the rows of gate \[4, 6\]"),
+    (at(x=torch.randn(5), gate=None, up=None, gate_up=BOTH), ValueError,
+     r"x: has shape \[5\] and must be \[\.\.\., 6\], as long as the rows of gate_up \[8, 6\]"),
     (at(residual=P.x[0]), ValueError, r"residual: has shape \[5, 6\] and must have x's"),
     (at(gate_bias=P.gate_bias[:3]), ValueError, r"gate_bias: has shape \[3\] and must be \[4\]"),
     (at(up_bias=P.up_bias[None]), ValueError, r"up_bias: has shape \[1, 4\]"),
@@ -97,16 +101,41 @@ def test_refused_by_the_library(arguments, kind, words):
 
 
 def test_not_tensors():
-    with pytest.raises((TypeError, RuntimeError), match="x"):
-        tileglu.glu([1.0], P.gate, P.up)
     with pytest.raises(TypeError, match="x: is a NoneType"):
         tileglu.glu(None, P.gate, P.up)
     with pytest.raises(TypeError):
         tileglu.glu(P.x, P.gate, P.up, alpha="a")
-    with pytest.raises(NotImplementedError, match="tileglu::glu.*SparseCPU"):
-        tileglu.glu(P.x.to_sparse(), P.gate, P.up)
     with pytest.raises(TypeError, match="unknown arguments: gates"):
         tileglu.explain(P.x, P.gate, P.up, gates=P.gate)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.quantize_per_tensor")
+@pytest.mark.parametrize("function", [tileglu.mlp, tileglu.explain])
+@pytest.mark.parametrize("name, value, words", [
+    ("x", [1, 2], "x: is a list and must be a tensor"),
+    ("gate", [1, 2], "gate: is a list and must be a tensor"),
+    ("residual", 1.0, "residual: is a float and must be a tensor"),
+    ("activation", None, "activation: is a NoneType and must be a str, one of silu"),
+    ("activation", torch.relu, "activation: is a builtin"),
+    ("layout", 1, "layout: is a int and must be a str"),
+    ("limit", [1], "limit: is a list and must be a number"),
+    ("x", lambda: P.x.to_sparse(), "x: is a torch.sparse_coo tensor and must be a dense one"),
+    ("up", lambda: P.up.to_sparse_csr(), "up: is a torch.sparse_csr tensor"),
+    ("x", lambda: torch.quantize_per_tensor(P.x, 0.1, 0, torch.qint8), "x: is quantized"),
+])
+def test_things_of_another_kind(function, name, value, words):
+    value = value() if callable(value) and value is not torch.relu else value
+    with pytest.raises(TypeError, match=words):
+        function(**{**at(), name: value})
+
+
+@pytest.mark.parametrize("tokens, kind, words", [
+    (-1, ValueError, "tokens: -1 is not between"), (1.5, TypeError, "tokens: is a float"),
+    (2 ** 70, ValueError, "tokens: 1180591620717411303424"), (None, TypeError, "tokens"),
+    (2 ** 60, ValueError, "tokens: 1152921504606846976 tokens do not fit")])
+def test_plan_of_no_number_of_tokens(tokens, kind, words):
+    with pytest.raises(kind, match=words):
+        tileglu.plan(tokens, P.gate, P.up)
 
 
 def test_a_failed_call_leaves_the_next_one_right():

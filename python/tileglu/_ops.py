@@ -56,6 +56,8 @@ def glu(x, gate=None, up=None, *, gate_up=None, layout=None, gate_bias=None, up_
                     None, None, activation, layout, alpha, limit, offset)
         if out is not NotImplemented:
             return out
+        _rules.tensors((x, gate, up, gate_up, None, gate_bias, up_bias, gate_up_bias))
+        _rules.names(activation, layout, alpha, limit, offset)
     return _glu_op(x, gate, up, gate_up, layout, gate_bias, up_bias, gate_up_bias, activation,
                    alpha, limit, offset)
 
@@ -72,6 +74,9 @@ def mlp(x, gate=None, up=None, down=None, *, gate_up=None, layout=None, gate_bia
                     down_bias, residual, activation, layout, alpha, limit, offset)
         if out is not NotImplemented:
             return out
+        _rules.tensors((x, gate, up, gate_up, down, gate_bias, up_bias, gate_up_bias, down_bias,
+                        residual))
+        _rules.names(activation, layout, alpha, limit, offset)
     return _mlp_op(x, gate, up, down, gate_up, layout, gate_bias, up_bias, gate_up_bias,
                    down_bias, residual, activation, alpha, limit, offset)
 
@@ -106,17 +111,19 @@ def _mlp_arguments(mode, args):
             down_bias, residual, activation, layout, alpha, limit, offset)
 
 
+_RESIDUAL = 10  # its place among the C call's arguments, as the last tensor
+
+
 def _check(arguments):
     """_rules.check for the C call's arguments."""
     (mode, x, gate, up, gate_up, down, gate_bias, up_bias, gate_up_bias, down_bias, residual,
-     activation, layout, _, _, _) = arguments
+     activation, layout, alpha, limit, offset) = arguments
+    _rules.tensors(arguments[1:_RESIDUAL + 1])
+    _rules.names(activation, layout, alpha, limit, offset)
     if mode & _MLP and down is None:
         raise TypeError("down: is needed")
     return _rules.check(x, gate, up, gate_up, layout, gate_bias, up_bias, gate_up_bias,
                         activation, down, down_bias, residual)
-
-
-_RESIDUAL = 10  # its place among the C call's arguments
 
 
 def _ask(function, arguments):
@@ -146,10 +153,16 @@ def explain(x, gate=None, up=None, down=None, **options):
 
 def plan(tokens, gate=None, up=None, down=None, **options):
     """The choice for a number of tokens: {"row", "down_row", "tuned", "predicted_us"}."""
+    tokens = _rules.token_count(tokens)
     weight = gate if gate is not None else options.get("gate_up")
     if weight is None:
         raise TypeError("gate, gate_up: one of them is needed")
-    x = weight.detach().new_empty((tokens, weight.shape[1]))
+    if not isinstance(weight, torch.Tensor) or weight.dim() != 2:
+        raise TypeError(f"{'gate_up' if gate is None else 'gate'}: must be a matrix")
+    try:
+        x = weight.detach().new_empty((tokens, weight.shape[1]))
+    except (MemoryError, RuntimeError) as error:
+        raise ValueError(f"tokens: {tokens} tokens do not fit in memory") from error
     return _ask(_core.plan, _arguments_of(x, gate, up, down, options))
 
 

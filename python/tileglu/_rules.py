@@ -4,6 +4,8 @@ The one judge of shapes, types and devices: the C side answers NotImplemented fo
 cannot take, and the fake implementations see no data, so both come here.
 """
 
+import operator
+
 import torch
 
 LAYOUTS = ("separate", "stacked_gate_first", "stacked_up_first", "interleaved")
@@ -18,6 +20,50 @@ def _shape(tensor):
 def _one_of(name, value, values):
     if value not in values:
         raise ValueError(f"{name}: {value!r} is none of {', '.join(values)}")
+
+
+_TENSORS = ("x", "gate", "up", "gate_up", "down", "gate_bias", "up_bias", "gate_up_bias",
+            "down_bias", "residual")
+
+
+def tensors(values):
+    """Refuses what is no tensor of elements in memory; values as _TENSORS, None: left out."""
+    for name, value in zip(_TENSORS, values):
+        if value is None and name != "x" or hasattr(value, "__torch_function__") and \
+                not isinstance(value, torch.Tensor):  # something that stands for one
+            continue
+        if not isinstance(value, torch.Tensor):
+            raise TypeError(f"{name}: is a {type(value).__name__} and must be a tensor")
+        if value.layout is not torch.strided:
+            raise TypeError(f"{name}: is a {value.layout} tensor and must be a dense one")
+        if value.is_quantized:
+            raise TypeError(f"{name}: is quantized ({value.dtype}); tileglu computes in bfloat16, "
+                            "float16 and (on the CPU) float32")
+
+
+def names(activation, layout, alpha, limit, offset):
+    """Refuses what is no name and no number."""
+    if not isinstance(activation, str):
+        raise TypeError(f"activation: is a {type(activation).__name__} and must be a str, one of "
+                        + ", ".join(ACTIVATIONS))
+    if not isinstance(layout, (str, type(None))):
+        raise TypeError(f"layout: is a {type(layout).__name__} and must be a str, one of "
+                        + ", ".join(LAYOUTS))
+    for name, value in (("alpha", alpha), ("limit", limit), ("offset", offset)):
+        if value is not None and not hasattr(value, "__float__") and \
+                not hasattr(value, "__index__"):
+            raise TypeError(f"{name}: is a {type(value).__name__} and must be a number")
+
+
+def token_count(tokens):
+    """plan's number of tokens."""
+    try:
+        count = operator.index(tokens)
+    except TypeError:
+        raise TypeError(f"tokens: is a {type(tokens).__name__} and must be an int") from None
+    if not 0 <= count < 2 ** 63:
+        raise ValueError(f"tokens: {count} is not between 0 and 2**63 - 1")
+    return count
 
 
 def layout_of(layout, gate_up):
@@ -61,6 +107,14 @@ def _matrix(name, tensor, rows, columns, meaning):
                          f"{_shape(tensor)})")
 
 
+def _width(x, name, weight):
+    """Whether x is as wide as the weight's rows are long: if not, x is told, unless it is the
+    weight that looks wrong (_matrix says how)."""
+    if weight.dim() == 2 and weight.shape[1] != x.shape[-1] and weight.shape[0] != x.shape[-1]:
+        raise ValueError(f"x: has shape {_shape(x)} and must be [..., {weight.shape[1]}], as long "
+                         f"as the rows of {name} {_shape(weight)}")
+
+
 def _bias(name, tensor, size):
     if tensor is None:
         return
@@ -73,8 +127,6 @@ def _bias(name, tensor, size):
 
 def _same_kind(x, tensors):
     """One type and one device for all."""
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"x: is a {type(x).__name__} and must be a tensor")
     if x.dtype not in DTYPES:
         raise TypeError(f"x: is {x.dtype}; tileglu computes in bfloat16, float16 and (on the "
                         "CPU) float32")
@@ -104,6 +156,7 @@ def check(x, gate, up, gate_up, layout, gate_bias, up_bias, gate_up_bias, activa
     if hidden == 0:
         raise ValueError(f"x: has shape {_shape(x)}; its last dimension, hidden, must be 1 or more")
     if layout == "separate":
+        _width(x, "gate", gate)
         _matrix("gate", gate, None, hidden, "[intermediate, hidden] for x " + _shape(x))
         size = gate.shape[0]
         _matrix("up", up, size, hidden, "[intermediate, hidden] as gate")
@@ -113,6 +166,7 @@ def check(x, gate, up, gate_up, layout, gate_bias, up_bias, gate_up_bias, activa
         _bias("gate_bias", gate_bias, size)
         _bias("up_bias", up_bias, size)
     else:
+        _width(x, "gate_up", gate_up)
         _matrix("gate_up", gate_up, None, hidden, "[2 * intermediate, hidden] for x " + _shape(x))
         if gate_up.shape[0] % 2 != 0:
             raise ValueError(f"gate_up: has {gate_up.shape[0]} rows, which is odd")
