@@ -49,6 +49,21 @@ static int32_t number_of(name_list *list, PyObject *name)
 
 /* ---- tensors to pointers and strides.  1: done, 0: not ours, -1: exception ---- */
 
+/* core_read for what must not have torch's negative bit; 0 where it has. */
+static int read_activation(PyObject *object, core_tensor *out)
+{
+  const int done = core_read(object, out);
+  const int negative = done == 1 ? core_is_negative(object) : 0;
+  return negative ? -(negative < 0) : done;
+}
+
+static int read_weight(PyObject *object, core_tensor *out)
+{
+  const int done = core_read(object, out);
+  const int negative = done == 1 ? core_is_negative_weight(object) : 0;
+  return negative ? -(negative < 0) : done;
+}
+
 static bool of_call(const core_tensor *tensor, const bound_call *call)
 {
   return tensor->dtype == call->key.dtype && tensor->slot == call->slot;
@@ -59,7 +74,7 @@ static int read_matrix(PyObject *object, const bound_call *call, int64_t *rows,
                        int64_t columns, const void **data, int64_t *ld)
 {
   core_tensor t;
-  const int done = core_read(object, &t);
+  const int done = read_weight(object, &t);
   if (done != 1) return done;
   if (!of_call(&t, call) || t.dims != 2 || t.shape[1] != columns) return 0;
   if (*rows >= 0 && t.shape[0] != *rows) return 0;
@@ -75,7 +90,7 @@ static int read_bias(PyObject *object, const bound_call *call, int64_t size,
 {
   if (object == Py_None) return 1;
   core_tensor t;
-  const int done = core_read(object, &t);
+  const int done = read_weight(object, &t);
   if (done != 1) return done;
   *data = t.data;
   return of_call(&t, call) && t.dims == 1 && t.shape[0] == size &&
@@ -105,7 +120,7 @@ static int collapse(const core_tensor *t, int64_t *rows, int64_t *ld)
 static int read_activations(PyObject *const *args, bound_call *call)
 {
   core_tensor x, residual;
-  int done = core_read(args[A_X], &x);
+  int done = read_activation(args[A_X], &x);
   if (done != 1) return done;
   if (x.dims < 1 || x.dtype == 0 || x.slot < 0) return 0;
   if (!core_may_use(x.slot)) return -1; /* before anything here asks torch for memory */
@@ -117,7 +132,7 @@ static int read_activations(PyObject *const *args, bound_call *call)
   if (args[A_RESIDUAL] == Py_None) return 1;
 
   int64_t tokens;
-  done = core_read(args[A_RESIDUAL], &residual);
+  done = read_activation(args[A_RESIDUAL], &residual);
   if (done != 1) return done;
   if (!of_call(&residual, call) || residual.dims != x.dims ||
       memcmp(residual.shape, x.shape, (size_t)x.dims * sizeof x.shape[0]) != 0)

@@ -106,6 +106,11 @@ bool core_has_torch(void); /* false with RuntimeError set */
 /* Reads a tensor.  1: done; 0: it is none that can be read (too many dimensions, no
  * memory of its own, ...); -1: an exception is set. */
 int core_read(PyObject *tensor, core_tensor *out);
+/* Whether torch's negative bit is set: the elements are the memory's with their signs turned
+ * (torch._neg_view, the imaginary part of a conjugate).  -1 with an exception set. */
+int core_is_negative(PyObject *tensor);
+/* The same for a tensor that is likely to come again: remembered while the object lives. */
+int core_is_negative_weight(PyObject *tensor);
 /* Whether the type is exactly torch.Tensor or torch.nn.Parameter. */
 bool core_is_plain(PyObject *tensor);
 /* Whether something watches or changes torch's calls here: a mode, autocast, tracing, a

@@ -33,7 +33,7 @@ static const dl_exchange *exchange;
 
 /* Interned names. */
 static PyObject *n_data_ptr, *n_shape, *n_stride, *n_dtype, *n_is_cpu, *n_is_cuda,
-  *n_get_device, *n_requires_grad, *n_new_empty_strided, *n_current_level;
+  *n_get_device, *n_requires_grad, *n_new_empty_strided, *n_current_level, *n_is_neg;
 
 static bool intern_names(void)
 {
@@ -41,7 +41,8 @@ static bool intern_names(void)
     {&n_data_ptr, "data_ptr"}, {&n_shape, "shape"}, {&n_stride, "stride"},
     {&n_dtype, "dtype"}, {&n_is_cpu, "is_cpu"}, {&n_is_cuda, "is_cuda"},
     {&n_get_device, "get_device"}, {&n_requires_grad, "requires_grad"},
-    {&n_new_empty_strided, "new_empty_strided"}, {&n_current_level, "_current_level"}};
+    {&n_new_empty_strided, "new_empty_strided"}, {&n_current_level, "_current_level"},
+    {&n_is_neg, "is_neg"}};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     if (!*names[i].place && !(*names[i].place = PyUnicode_InternFromString(names[i].text)))
       return false;
@@ -181,6 +182,30 @@ int core_read(PyObject *tensor, core_tensor *out)
   for (int i = 0; i < out->dims; i++)
     if (out->shape[i] == 0) return 1;
   return 0; /* elements without memory: a zero tensor, a fake one */
+}
+
+int core_is_negative(PyObject *tensor)
+{
+  PyObject *answer = PyObject_CallMethodObjArgs(tensor, n_is_neg, NULL);
+  if (!answer) return -1;
+  Py_DECREF(answer);
+  return answer == Py_True;
+}
+
+int core_is_negative_weight(PyObject *tensor)
+{
+  enum { PLACES = 4096 };
+  static PyObject *known[PLACES]; /* weak references to tensors without the bit */
+  const uint64_t hash = (uint64_t)(uintptr_t)tensor * 0x9E3779B97F4A7C15u;
+  PyObject **place = &known[hash >> 52];
+  if (*place && PyWeakref_GetObject(*place) == tensor) return 0;
+  const int answer = core_is_negative(tensor);
+  if (answer) return answer;
+  PyObject *reference = PyWeakref_NewRef(tensor, NULL);
+  if (!reference) return -1;
+  keep(place, reference);
+  Py_DECREF(reference);
+  return 0;
 }
 
 bool core_is_plain(PyObject *tensor)

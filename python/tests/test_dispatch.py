@@ -285,3 +285,42 @@ def test_export():
                                   dynamic_shapes=({0: torch.export.Dim("tokens")},))
     assert MLP in [node.target for node in program.graph.nodes]
     assert program.module()(SMALL.x.view(10, 24)).shape == (10, 24)
+
+
+def negative(tensor):
+    """The tensor, as the negative bit over memory that holds its negation."""
+    view = torch._neg_view(tensor.neg())
+    assert view.is_neg() and torch.equal(view, tensor)
+    return view
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("name", ["x", "residual"])
+def test_negative_bit_of_activations(name, inference):
+    p = Problem((2, 5), 64, 48)
+    given = {"x": p.x, "residual": p.residual}
+    changed = {**given, name: negative(given[name])}
+    weights = {"gate": p.gate, "up": p.up, "down": p.down}
+    with torch.inference_mode(inference):
+        for function in (tileglu.mlp, torch.ops.tileglu.mlp):
+            assert torch.equal(function(**changed, **weights), function(**given, **weights))
+        assert tileglu.explain(**changed, **weights) == tileglu.explain(**given, **weights)
+        module = tileglu.MLP(64, 48).requires_grad_(False)
+        assert torch.equal(module(**changed), module(**given))
+    imaginary = torch.complex(p.x, p.residual).conj().imag  # the bit, and elements 2 apart
+    assert imaginary.is_neg()
+    assert torch.equal(tileglu.mlp(imaginary, **weights), tileglu.mlp(-p.residual, **weights))
+
+
+@pytest.mark.parametrize("name", ["gate", "up", "down", "gate_bias", "down_bias"])
+def test_negative_bit_of_weights(name):
+    p = Problem((2, 5), 64, 48, bias=True)
+    weights = {"gate": p.gate, "up": p.up, "down": p.down, "gate_bias": p.gate_bias,
+               "down_bias": p.down_bias}
+    want = tileglu.mlp(p.x, **weights)
+    for _ in range(3):  # also where the same memory is known without the bit
+        changed = {**weights, name: torch._neg_view(weights[name])}
+        for function in (tileglu.mlp, torch.ops.tileglu.mlp, tileglu.explain):
+            with pytest.raises(ValueError, match=f"{name}: has torch's negative bit"):
+                function(p.x, **changed)
+        assert torch.equal(tileglu.mlp(p.x, **weights), want)

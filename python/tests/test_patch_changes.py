@@ -243,3 +243,18 @@ def test_changed_after_compile(name):
         change(module), change(twin)
         assert error(compiled(x), twin(x)) < 1e-6
     assert fused == [True, False]
+
+
+def test_negative_bit(monkeypatch):
+    module, twin = fill(Gated()), fill(Gated())
+    tileglu.patch(module)
+    x = torch._neg_view(draw(3, 24))
+    with torch.no_grad(), counted(monkeypatch) as calls:
+        assert error(module(x), twin(x)) < 1e-6 and len(calls) == 1
+        for m in (module, twin):
+            m.up_proj.weight = nn.Parameter(torch._neg_view(m.up_proj.weight.detach()))
+        assert torch.equal(module(x), twin(x)) and len(calls) == 1
+    assert "negative bit" in tileglu.report(module).patched[0].reason
+    with torch.no_grad():
+        tileglu.unpatch(module)
+    assert "negative bit" in tileglu.patch(module).left_alone[0].reason

@@ -135,9 +135,9 @@ def _ask(function, arguments):
     _check(arguments)
     x, residual = arguments[1], arguments[_RESIDUAL]
     flat = list(arguments)
-    flat[1] = x.contiguous().view(-1, x.shape[-1])
+    flat[1] = x.resolve_neg().contiguous().view(-1, x.shape[-1])
     if residual is not None:
-        flat[_RESIDUAL] = residual.contiguous().view(flat[1].shape)
+        flat[_RESIDUAL] = residual.resolve_neg().contiguous().view(flat[1].shape)
     out = function(*flat)
     if out is NotImplemented:
         raise TypeError(f"tileglu cannot read these tensors (x is a {type(x).__name__} on "
@@ -206,6 +206,7 @@ def _register(library, name, schema, arguments_of):
             if out is not NotImplemented:
                 return out
         _refuse_gradient(name, args)
+        _rules.tensors(arguments_of(0, args)[1:_RESIDUAL + 1])
         with torch._C._AutoDispatchBelowAutograd():
             return op(*args)
 

@@ -142,6 +142,9 @@ def _operands(module, recipe, x):
             return None
         if bias is not None and (bias.dtype is not dtype or not bias.is_contiguous()):
             return None
+        if not torch.compiler.is_compiling() and (
+                weight.is_neg() or bias is not None and bias.is_neg()):
+            return None
         differentiable = differentiable or weight.requires_grad
         operands += (weight, bias)
     if not _call.serves(device, dtype) or x.dtype not in DTYPES:

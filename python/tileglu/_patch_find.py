@@ -84,6 +84,8 @@ def linear_reason(linear):
     if tuple(weight.shape) != (linear.out_features, linear.in_features):
         return (f"has a weight of shape {list(weight.shape)} "
                 f"where [{linear.out_features}, {linear.in_features}] is expected")
+    if weight.is_neg() or bias is not None and bias.is_neg():
+        return "has a weight or a bias with torch's negative bit"
     if not weight.is_contiguous():
         return (f"has a weight whose rows do not lie one after the other: strides "
                 f"{list(weight.stride())} for {list(weight.shape)}")

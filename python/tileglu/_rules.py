@@ -39,6 +39,9 @@ def tensors(values):
         if value.is_quantized:
             raise TypeError(f"{name}: is quantized ({value.dtype}); tileglu computes in bfloat16, "
                             "float16 and (on the CPU) float32")
+        if name not in ("x", "residual") and value.is_neg():
+            raise ValueError(f"{name}: has torch's negative bit; weights are read where they lie: "
+                             "give its resolve_neg()")
 
 
 def names(activation, layout, alpha, limit, offset):
