@@ -87,7 +87,27 @@ class Slices(Gated):
         return self.down_proj((self.act_fn(gate) * up).view(*x.shape[:-1], 40))
 
 
+class Threshold(Gated):
+    """Something else for many tokens: no probe can find the number."""
+
+    def forward(self, x):
+        return super().forward(x) * (1 if x.numel() < 10 ** 6 else 2)
+
+
+class OneToken(Gated):
+    def forward(self, x):
+        return super().forward(x) * min(2, x.shape[-2])
+
+
+class ManyTokens(Gated):
+    def forward(self, x):
+        return super().forward(x) * max(8, x.shape[-2]) / 8
+
+
 @pytest.mark.parametrize("kind, reason", [
+    (Threshold, "its forward compares sizes"),
+    (OneToken, "not down(act(gate) * up)"),
+    (ManyTokens, "not down(act(gate) * up)"),
     (Normed, "more than linears: norm.weight"),
     (Factor, "not down(act(gate) * up)"),
     (Outside, "not down(act(gate) * up)"),

@@ -1,4 +1,4 @@
-"""Which modules of a model are gated MLPs: found by shape, proved by a probe.
+"""Which modules of a model are gated MLPs: found by shape, tried with a probe.
 
 A module is a candidate if its linears have the shapes of a gated MLP.  What it then
 computes is not read off names: its own forward is run, in float64 and at tiny sizes, on
@@ -6,13 +6,17 @@ a twin with random weights, and compared with every reading that the shapes allo
 linear is the gate, how a merged one is cut, which activation).  Only a module that one
 reading alone explains, at small and at large values, gets a recipe.  So a checkpoint in
 which w2 is the gate, a norm between the halves, a factor on the gate or a clipped
-activation is either read right or left alone, never guessed.
+activation is either read right or left alone.  A probe proves nothing about what it did not
+try: a forward that does something else from some number of tokens on, or for some values, is
+not seen, save where it plainly compares sizes.
 
 Nothing here reads or changes the model's own weights: a model on the meta device is
 examined as well as any other.
 """
 
 import copy
+import dis
+import inspect
 import itertools
 import math
 from dataclasses import dataclass
@@ -25,9 +29,13 @@ from torch.nn import functional
 _SCALES = (1.0, 8.0, 64.0, 1024.0)
 # Ranks of the probe's inputs: [batch, tokens, hidden] and [tokens, hidden].
 _RANKS = (3, 2)
+# Leading sizes of the probe's inputs, cut to the rank: the first with every scale, the others
+# (one token, and many) with the first scale.
+_SIZES = ((2, 3), (1, 1), (2, 40))
 # Share of the sum of magnitudes that a result may be off.  The probe runs in float64, but
 # an activation may compute in float32 (6e-8); the two GELUs differ by 2e-4.
 _TOLERANCE = 1e-5
+_INPUTS = (*((scale, _SIZES[0]) for scale in _SCALES), *((_SCALES[0], size) for size in _SIZES[1:]))
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -194,8 +202,8 @@ def _observe(twin, hidden, ranks):
         generator = torch.Generator("cpu").manual_seed(rank)
         pairs = []
         try:
-            for scale in _SCALES:
-                x = _random((2, 3, hidden)[-rank:], scale, generator)
+            for scale, size in _INPUTS:
+                x = _random((*size, hidden)[-rank:], scale, generator)
                 given = x.clone()
                 pairs.append((x, type(twin).forward(twin, given)))
                 if not torch.equal(given, x):
@@ -239,6 +247,14 @@ def _explains(seen, twin, role, activation, numbers):
         if not bool(((child[down](h) - out).abs() <= _TOLERANCE * magnitude).all()):
             return False
     return True
+
+
+def _compares_sizes(forward):
+    """True if a forward reads sizes of something and compares something: what it does may
+    depend on the number of tokens, which a probe cannot tell."""
+    code = getattr(inspect.unwrap(forward), "__code__", None)
+    return code is not None and bool({"shape", "size", "numel", "len"} & {*code.co_names}) and any(
+        step.opname in ("COMPARE_OP", "CONTAINS_OP") for step in dis.get_instructions(code))
 
 
 def _drops(module):
@@ -313,6 +329,8 @@ def recipe_of(module, is_shared):
             raise NotGated(f"{name}.weight is tied to {other}")
     if "forward" in module.__dict__:
         raise NotGated("its forward is already replaced by something else")
+    if _compares_sizes(type(module).forward):
+        raise NotGated("its forward compares sizes: it may depend on the number of tokens")
     try:
         # fork_rng: a dropout in training mode must not move the user's generator.
         with torch.no_grad(), torch.autocast("cpu", enabled=False), torch.device("cpu"), \
