@@ -192,13 +192,22 @@ int core_is_negative(PyObject *tensor)
   return answer == Py_True;
 }
 
+/* Whether a weak reference is to the object.  (PyWeakref_GetRef is Python 3.13's.) */
+static bool refers_to(PyObject *reference, const PyObject *object)
+{
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  return PyWeakref_GetObject(reference) == object;
+#pragma GCC diagnostic pop
+}
+
 int core_is_negative_weight(PyObject *tensor)
 {
   enum { PLACES = 4096 };
   static PyObject *known[PLACES]; /* weak references to tensors without the bit */
   const uint64_t hash = (uint64_t)(uintptr_t)tensor * 0x9E3779B97F4A7C15u;
   PyObject **place = &known[hash >> 52];
-  if (*place && PyWeakref_GetObject(*place) == tensor) return 0;
+  if (*place && refers_to(*place, tensor)) return 0;
   const int answer = core_is_negative(tensor);
   if (answer) return answer;
   PyObject *reference = PyWeakref_NewRef(tensor, NULL);
