@@ -46,7 +46,7 @@ enum { BARRIER_TURN = 1 /* and 2 */, BARRIER_WARPGROUP = 3 /* and 4 */ };
 
 /* One thread loads every tile of this cluster in turn, K-block by K-block.  With stable
  * weights it fills the weights' part of the first PRELOAD_STAGES before the dependency on the
- * kernel before is over; not of all, since X queues behind them (docs/notes, step 15). */
+ * kernel before is over; not of all, since X queues behind them (docs/notes, step 16). */
 TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32_t rank,
                          int32_t first, int32_t step) {
   const int32_t tiles = p.tile_rows * p.tile_columns;

@@ -97,8 +97,8 @@ bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
   return refusal == NULL;
 }
 
-/* One CTA an SM: two were slower, since they ask for the same tokens twice and start no
- * sooner (docs/notes). */
+/* One CTA an SM: two ask for the same tokens twice, and were faster by 1-4 % at the smallest
+ * model only (docs/notes, step 18). */
 static void plan_stream(const tglu__row *r, const tglu__problem *problem, int64_t tokens,
                         const tglu__device_facts *device, tglu__choice *choice) {
   int64_t n = tglu__op_shape(r->op, problem).n, rows = tile_rows_of(r, tokens);

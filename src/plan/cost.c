@@ -13,11 +13,12 @@
  * Rows that stream (few tokens): fixed + bytes / bandwidth, and for X, whose lines all CTAs read
  * at the same time, a time per element.
  *
- * The constants were fitted to 2,700 times of rows on an H200 (2026-11-29): 118 shapes of the
+ * The constants were fitted to 2,558 times of rows on an H200 (2026-11-29): 114 shapes of the
  * seven Qwen-2.5 sizes, M = 1 ... 8192; docs/notes/hopper_ladder.md, step 24.  Of the rows
- * measured there, the one chosen is slower than the best by 0.7 % (GLU) and 0.5 % (down) in
- * geometric mean.  paired_coop is spared the cluster factor, since at K = 8192 its clusters were
- * faster. */
+ * measured there, the one chosen is slower than the best by 0.9 % (GLU) and 0.8 % (down) in
+ * geometric mean, 11 % at worst.  exchange_cycles, general_factor and what stream's wide rows
+ * cost were set by hand.  paired_coop is spared the cluster factor, since at K = 8192 its
+ * clusters were faster. */
 #include "plan/choose.h"
 
 #include "../kernels/sm90/stream_launch.h"
