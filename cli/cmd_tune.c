@@ -49,16 +49,6 @@ static double real(const char *name, const char *text, double least, double most
   return value;
 }
 
-static int64_t integer(const char *name, const char *text, int64_t least, int64_t most,
-                       struct argp_state *state) {
-  int64_t value = least;
-  if (!parse_int(text, least, most, &value)) {
-    argp_error(state, "--%s: \"%s\" is not a number from %lld to %lld", name, text,
-               (long long)least, (long long)most);
-  }
-  return value;
-}
-
 static void check(const tune_args *a, struct argp_state *state) {
   const tglu_context_options *o = &a->place.options;
   const shape_args *s = &a->shape;
@@ -92,13 +82,13 @@ static error_t parse(int key, char *text, struct argp_state *state) {
     state->child_inputs[1] = &a->shape;
     return 0;
   case OPTION_CACHE: a->place.options.tune_cache = text; return 0;
-  case OPTION_ROUNDS: a->rounds = integer("rounds", text, 1, TUNE_ROUNDS, state); return 0;
+  case OPTION_ROUNDS: a->rounds = option_integer("rounds", text, 1, TUNE_ROUNDS, state); return 0;
   case OPTION_SETTLE: a->settle_ms = real("settle-ms", text, 1e-3, 1e4, state); return 0;
   case OPTION_SAMPLE: a->sample_ms = real("sample-ms", text, 1e-3, 1e4, state); return 0;
   case OPTION_WITHIN: a->within = real("within", text, 1, 1e6, state); return 0;
   case OPTION_CANDIDATE: a->limit = real("candidate-limit", text, 1e-3, 1e5, state); return 0;
-  case OPTION_PDL: a->pdl = (int)integer("pdl", text, 0, 1, state); return 0;
-  case OPTION_GPU: a->gpu = integer("gpu", text, 0, 1023, state); return 0;
+  case OPTION_PDL: a->pdl = (int)option_integer("pdl", text, 0, 1, state); return 0;
+  case OPTION_GPU: a->gpu = option_integer("gpu", text, 0, 1023, state); return 0;
   case OPTION_LIBRARY: a->place.options.cuda_library = text; return 0;
   case OPTION_NVML: a->nvml = text; return 0;
   case OPTION_DRY: a->dry_run = 1; return 0;

@@ -15,6 +15,16 @@ int parse_int(const char *text, int64_t least, int64_t most, int64_t *value) {
   return 1;
 }
 
+int64_t option_integer(const char *name, const char *text, int64_t least, int64_t most,
+                       struct argp_state *state) {
+  int64_t value = least;
+  if (!parse_int(text, least, most, &value)) {
+    argp_error(state, "--%s: \"%s\" is not a number from %lld to %lld", name, text,
+               (long long)least, (long long)most);
+  }
+  return value;
+}
+
 int parse_real(const char *text, double *value) {
   char *end;
   *value = strtod(text, &end);

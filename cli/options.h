@@ -99,6 +99,9 @@ void spec_text(const spec *s, char *buffer, size_t bytes);
 /* ---- strict numbers ---- */
 /* Return 1 if all of text is a number in the range. */
 int parse_int(const char *text, int64_t least, int64_t most, int64_t *value);
+/* The number given to option --name; an error of argp's for any other text. */
+int64_t option_integer(const char *name, const char *text, int64_t least, int64_t most,
+                       struct argp_state *state);
 int parse_real(const char *text, double *value);
 
 #endif /* CLI_OPTIONS_H */

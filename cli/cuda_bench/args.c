@@ -113,16 +113,6 @@ static const struct suite *suite_find(const char *name) {
   return NULL;
 }
 
-static int64_t integer(const char *name, const char *text, int64_t least, int64_t most,
-                       struct argp_state *state) {
-  int64_t value = least;
-  if (!parse_int(text, least, most, &value)) {
-    argp_error(state, "--%s: \"%s\" is not a number from %lld to %lld", name, text,
-               (long long)least, (long long)most);
-  }
-  return value;
-}
-
 static double real(const char *name, const char *text, double most, struct argp_state *state) {
   double value = 0;
   if (!parse_real(text, &value) || !(value > 0 && value <= most)) {
@@ -200,16 +190,16 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case OPTION_INVARIANT_OUT: a->invariant_out = text; return 0;
   case OPTION_ENERGY: a->energy_out = text; return 0;
   case OPTION_ENERGY_MS: a->energy_ms = real("energy-ms", text, 1e5, state); return 0;
-  case OPTION_TOP: a->top = integer("top", text, 1, 100, state); return 0;
+  case OPTION_TOP: a->top = option_integer("top", text, 1, 100, state); return 0;
   case OPTION_PART: parse_part(a, text, state); return 0;
   case OPTION_TIME_LIMIT: a->time_limit = real("time-limit", text, 1e6, state); return 0;
   case OPTION_WAIT_LIMIT: a->wait_limit = real("wait-limit", text, 1e6, state); return 0;
   case OPTION_SETTLE: a->timing.settle_ms = real("settle-ms", text, 1e4, state); return 0;
   case OPTION_SAMPLE: a->timing.sample_ms = real("sample-ms", text, 1e4, state); return 0;
-  case OPTION_ROUNDS: a->rounds = integer("rounds", text, 1, MOST_ROUNDS, state); return 0;
+  case OPTION_ROUNDS: a->rounds = option_integer("rounds", text, 1, MOST_ROUNDS, state); return 0;
   case OPTION_BURST: a->burst = 1; return 0;
   case OPTION_BURST_REPEATS:
-    a->burst_repeats = integer("burst-repeats", text, 1, MOST_ROUNDS, state);
+    a->burst_repeats = option_integer("burst-repeats", text, 1, MOST_ROUNDS, state);
     return 0;
   case OPTION_BURST_MS: a->timing.burst_ms = real("burst-ms", text, 1e4, state); return 0;
   case OPTION_IDLE: a->timing.idle_ms = real("idle-ms", text, 1e5, state); return 0;
@@ -223,12 +213,12 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case OPTION_CUBLASLT: a->cublaslt = text; return 0;
   case OPTION_DRIVER: a->driver = text; return 0;
   case OPTION_NVML: a->nvml = text; return 0;
-  case OPTION_GPU: a->gpu = integer("gpu", text, 0, 1023, state); return 0;
+  case OPTION_GPU: a->gpu = option_integer("gpu", text, 0, 1023, state); return 0;
   case OPTION_HOST_TIME: a->host_time = 1; return 0;
   case OPTION_CONTROLS: a->controls = 1; return 0;
   case OPTION_JSON: a->json = 1; return 0;
   case OPTION_SEED:
-    a->seed = (uint64_t)integer("seed", text, 0, INT64_MAX, state);
+    a->seed = (uint64_t)option_integer("seed", text, 0, INT64_MAX, state);
     return 0;
   case ARGP_KEY_ARG: argp_error(state, "no argument is taken, not \"%s\"", text); return 0;
   case ARGP_KEY_END: check(a, state); return 0;
