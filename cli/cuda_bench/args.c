@@ -13,7 +13,8 @@ enum { OPTION_DEVICE = OPTION_OWN, OPTION_ROWS, OPTION_FROM, OPTION_TOP, OPTION_
        OPTION_RESUME, OPTION_OUT, OPTION_TABLES, OPTION_COMMIT, OPTION_CUBLAS,
        OPTION_CUBLASLT, OPTION_DRIVER, OPTION_NVML, OPTION_GPU, OPTION_HOST_TIME,
        OPTION_CONTROLS, OPTION_WAIT_LIMIT, OPTION_WITHIN, OPTION_SUITE, OPTION_READ,
-       OPTION_INVARIANT_OUT, OPTION_ENERGY, OPTION_ENERGY_MS, OPTION_TUNED, OPTION_ALONE };
+       OPTION_INVARIANT_OUT, OPTION_ENERGY, OPTION_ENERGY_MS, OPTION_ENERGY_WARM,
+       OPTION_TUNED, OPTION_ALONE };
 
 static const struct argp_option options[] = {
   {NULL, 0, NULL, 0, "What to measure:", 3},
@@ -40,8 +41,10 @@ static const struct argp_option options[] = {
   {"invariant", OPTION_INVARIANT_OUT, "FILE", 0,
    "also time the planner's choice in a batch-invariant context, and append it there", 3},
   {"energy", OPTION_ENERGY, "FILE", 0,
-   "also measure energy a call and mean clock of bare and chosen, and append them there", 3},
-  {"energy-ms", OPTION_ENERGY_MS, "MS", 0, "length of an energy sample (500)", 3},
+   "also measure energy a call and mean clock of bare and chosen, twice, and append them there",
+   3},
+  {"energy-ms", OPTION_ENERGY_MS, "MS", 0, "length of an energy sample (700)", 3},
+  {"energy-warm-ms", OPTION_ENERGY_WARM, "MS", 0, "under the same load just before it (500)", 3},
   {"host-time", OPTION_HOST_TIME, NULL, 0, "only the host time of run and of creation", 3},
   {NULL, 0, NULL, 0, "How:", 4},
   {"rounds", OPTION_ROUNDS, "N", 0, "rounds, each in a new random order (5)", 4},
@@ -190,6 +193,9 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case OPTION_INVARIANT_OUT: a->invariant_out = text; return 0;
   case OPTION_ENERGY: a->energy_out = text; return 0;
   case OPTION_ENERGY_MS: a->energy_ms = real("energy-ms", text, 1e5, state); return 0;
+  case OPTION_ENERGY_WARM:
+    a->energy_warm_ms = real("energy-warm-ms", text, 1e5, state);
+    return 0;
   case OPTION_TOP: a->top = option_integer("top", text, 1, 100, state); return 0;
   case OPTION_PART: parse_part(a, text, state); return 0;
   case OPTION_TIME_LIMIT: a->time_limit = real("time-limit", text, 1e6, state); return 0;
@@ -268,7 +274,8 @@ static void defaults(cuda_args *args) {
   args->shape.token_count = 0;
   args->rows = "chosen";
   args->within = 0.25;
-  args->energy_ms = 500;
+  args->energy_ms = 700;
+  args->energy_warm_ms = 500;
   args->part = args->parts = 1;
   args->timing = (timing){.settle_ms = 20, .sample_ms = 30, .idle_ms = 1000, .burst_ms = 20};
   args->rounds = 5;

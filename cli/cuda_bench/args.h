@@ -24,7 +24,7 @@ typedef struct cuda_args {
   const char *out, *tables, *commit;
   const char *read_out, *invariant_out, *energy_out; /* files of further figures; NULL  */
   const char *tune_cache;    /* of the planner's contexts; NULL: none                   */
-  double energy_ms;
+  double energy_ms, energy_warm_ms;
   const char *cublas, *cublaslt, *driver, *nvml;
   int64_t gpu;
   uint64_t seed;

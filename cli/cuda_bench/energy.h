@@ -12,8 +12,9 @@ typedef struct energy_sample {
   double seconds;        /* between two steps of the counter */
 } energy_sample;
 
-/* Settles, then runs the variant for `ms` and more, all of it under load.  An exit code. */
-int energy_measure(variant *v, const gpu *g, const nvml *n, const timing *t, double ms,
+/* Runs the variant for warm_ms, and on through `ms` and more, which are measured from one step
+ * of the counter to another.  An exit code. */
+int energy_measure(variant *v, const gpu *g, const nvml *n, double warm_ms, double ms,
                    energy_sample *e);
 
 #endif /* BENCH_ENERGY_H */

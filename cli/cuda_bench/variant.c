@@ -84,8 +84,7 @@ static int replays(variant *v, const gpu *g, int count) {
   return CLI_OK;
 }
 
-/* Replays that take about this long. */
-static int replays_for(const variant *v, double ms) {
+int variant_replays_for(const variant *v, double ms) {
   double count = ceil(1e3 * ms / v->replay_us);
   return count < 1 ? 1 : count > MOST_REPLAYS ? MOST_REPLAYS : (int)count;
 }
@@ -94,15 +93,6 @@ static int timed(variant *v, const gpu *g, int count) {
   if (gpu_record(g, g->start)) return CLI_RUNTIME;
   if (replays(v, g, count)) return CLI_RUNTIME;
   return gpu_record(g, g->end);
-}
-
-int variant_settle(variant *v, const gpu *g, double ms) {
-  return replays(v, g, replays_for(v, ms)) ? CLI_RUNTIME : CLI_OK;
-}
-
-int variant_enqueue(variant *v, const gpu *g, double ms, int *count) {
-  *count = replays_for(v, ms);
-  return timed(v, g, *count) ? CLI_RUNTIME : CLI_OK;
 }
 
 int variant_estimate(variant *v, const gpu *g) {
@@ -136,8 +126,8 @@ static int finish_sample(variant *v, const gpu *g, const nvml *n, double middle,
 
 int variant_measure(variant *v, const gpu *g, const nvml *n, const timing *t) {
   double begin = clock_now();
-  int count = 0;
-  if (variant_settle(v, g, t->settle_ms) || variant_enqueue(v, g, t->sample_ms, &count)) {
+  int count = variant_replays_for(v, t->sample_ms);
+  if (replays(v, g, variant_replays_for(v, t->settle_ms)) || timed(v, g, count)) {
     return CLI_RUNTIME;
   }
   return finish_sample(v, g, n, begin + 1e-3 * (t->settle_ms + t->sample_ms / 2), count);
@@ -147,7 +137,7 @@ int variant_burst(variant *v, const gpu *g, const nvml *n, const timing *t) {
   if (gpu_wait(g, v->name)) return CLI_RUNTIME;
   sleep_until(clock_now() + 1e-3 * t->idle_ms);
   double begin = clock_now();
-  int count = 0;
-  if (variant_enqueue(v, g, t->burst_ms, &count)) return CLI_RUNTIME;
+  int count = variant_replays_for(v, t->burst_ms);
+  if (timed(v, g, count)) return CLI_RUNTIME;
   return finish_sample(v, g, n, begin + 0.5e-3 * t->burst_ms, count);
 }

@@ -48,10 +48,8 @@ int variant_replay(variant *v, const gpu *g);
 /* Replays once, waits, and notes how long that takes. */
 int variant_estimate(variant *v, const gpu *g);
 
-/* Enqueues replays that take about this long. */
-int variant_settle(variant *v, const gpu *g, double ms);
-/* The same between the events start and end; *count: how many. */
-int variant_enqueue(variant *v, const gpu *g, double ms, int *count);
+/* Number of replays that take about this long, at least 1. */
+int variant_replays_for(const variant *v, double ms);
 
 /* Settles, then samples; adds one sample.  NVML's clock is read in mid-sample. */
 int variant_measure(variant *v, const gpu *g, const nvml *n, const timing *t);

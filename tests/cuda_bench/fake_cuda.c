@@ -1,7 +1,9 @@
 /* The driver library, and NVML. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "../../cli/cuda_bench/gpu.h"
 #include "fake.h"
@@ -37,6 +39,36 @@ int fake_fails(const char *name) {
   if (strlen(name) != length || strncmp(wanted, name, length) != 0) return 0;
   int from = wanted[length] ? atoi(wanted + length + 1) : 0;
   return seen++ >= from;
+}
+
+/* ---- energy ---- */
+
+#define BUSY 0.05
+#define ENERGY_STEP 0.02
+static double spent_until, busy_until, spent_mj;
+static unsigned long long shown_mj;
+
+static double wall(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void spend_to(double when) {
+  double busy = fmax(0, fmin(when, busy_until) - spent_until);
+  spent_mj += 1e3 * (500 * busy + 100 * (when - spent_until - busy));
+  spent_until = when;
+}
+
+/* The counter shows what was spent by its last step. */
+static void spend(void) {
+  double now = wall(), last = ENERGY_STEP * floor(now / ENERGY_STEP);
+  if (spent_until == 0) spent_until = now;
+  if (last > spent_until) {
+    spend_to(last);
+    shown_mj = (unsigned long long)spent_mj;
+  }
+  spend_to(now);
 }
 
 static void trace(const char *what, const char *kernel, size_t count) {
@@ -357,6 +389,8 @@ CALL(cuGraphLaunch, fake_graph *exec, fake_stream *stream) {
     now_us += exec->ops[i].us;
   }
   now_us += 1;
+  spend();
+  busy_until = wall() + BUSY;
   trace("graph", exec->count ? exec->ops[exec->count - 1].kernel : "none", exec->count);
   return 0;
 }
@@ -415,11 +449,10 @@ CALL(nvmlDeviceGetClockInfo, void *device, unsigned kind, unsigned *mhz) {
   return kind == 1 ? 0 : 2;
 }
 
-/* 7 mJ more each time that it is asked. */
+/* 500 W from a launch on for BUSY of this machine's time, 100 W otherwise; a step each 20 ms. */
 CALL(nvmlDeviceGetTotalEnergyConsumption, void *device, unsigned long long *millijoules) {
-  static unsigned long long total;
   (void)device;
-  total += 7;
-  *millijoules = total;
+  spend();
+  *millijoules = shown_mj;
   return 0;
 }

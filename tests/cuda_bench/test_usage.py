@@ -23,6 +23,7 @@ class Arguments(Case):
                 (["--suite", "none"], "few, large"), (["--suite", "few"], "--suite"),
                 (["--alone", "--energy", "x"], "--alone"),
                 (["--within", "-1"], "--within"), (["--energy-ms", "0"], "--energy-ms"),
+                (["--energy-warm-ms", "no"], "--energy-warm-ms"),
                 (["--op", "mlp", "--host-time"], "--host-time"), (["--bias"], "--bias"),
                 (["--pad", "8"], "--pad"), (["--dtype", "f32"], "f32"),
                 (["--tokens", "0"], "--tokens"), (["--models", "nobody"], "nobody"),
