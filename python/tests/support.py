@@ -1,14 +1,32 @@
-"""Random problems, their results by torch in float64, and how far off is too far."""
+"""Random problems, their results by torch in float64, and how far off is too far; and what
+skips the tests on a GPU."""
 
 import contextlib
 import math
 
+import pytest
 import torch
+
+import tileglu
 
 BITS = {torch.float32: 24, torch.bfloat16: 8, torch.float16: 11}
 LAYOUTS = ("separate", "stacked_gate_first", "stacked_up_first", "interleaved")
 ACTIVATIONS = ("silu", "gelu_tanh", "gelu_erf", "relu", "sigmoid", "swigluoai")
 functional = torch.nn.functional
+
+
+def skip_without_gpu():
+    """Skips the module that calls it while it is imported."""
+    reason = None
+    if not torch.cuda.is_available():
+        reason = "torch finds no CUDA device"
+    else:
+        try:
+            tileglu.device_info("cuda:0")
+        except tileglu.Error as error:
+            reason = f"tileglu cannot use cuda:0: {error}"
+    if reason:
+        pytest.skip(f"skipped: {reason}", allow_module_level=True)
 
 
 @contextlib.contextmanager

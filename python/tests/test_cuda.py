@@ -14,23 +14,12 @@ import pytest
 import torch
 
 import tileglu
-from support import ACTIVATIONS, LAYOUTS, Problem, assert_close, merge, poisoned
+from support import (ACTIVATIONS, LAYOUTS, Problem, assert_close, merge, poisoned,
+                     skip_without_gpu)
 
 DTYPES = (torch.bfloat16, torch.float16)
 
-
-def _reason():
-    if not torch.cuda.is_available():
-        return "torch finds no CUDA device"
-    try:
-        tileglu.device_info("cuda:0")
-    except tileglu.Error as error:
-        return f"tileglu cannot use cuda:0: {error}"
-    return None
-
-
-if _reason() is not None:
-    pytest.skip(f"skipped: {_reason()}", allow_module_level=True)
+skip_without_gpu()
 
 
 @pytest.fixture(autouse=True)

@@ -4,22 +4,11 @@ machine", says how to run it elsewhere than it was built."""
 import pytest
 import torch
 from patch_support import Gated, Merged, counted, draw, error, fill
+from support import skip_without_gpu
 
 import tileglu
 
-
-def _reason():
-    if not torch.cuda.is_available():
-        return "torch finds no CUDA device"
-    try:
-        tileglu.device_info("cuda:0")
-    except tileglu.Error as error:
-        return f"tileglu cannot use cuda:0: {error}"
-    return None
-
-
-if _reason() is not None:
-    pytest.skip(f"skipped: {_reason()}", allow_module_level=True)
+skip_without_gpu()
 
 BOUNDS = {torch.bfloat16: 2 ** -7, torch.float16: 2 ** -10}
 
