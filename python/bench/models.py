@@ -8,20 +8,23 @@ phase    decode: one new token behind --context others, in a static cache;
          prefill: --prompt tokens at once, without a cache
 what     mlp: the MLPs of all layers one after the other, time of one; model: all of it
 mode     eager: Python calls, one after the other without waiting for the device;
-         compiled: every decoder layer by torch.compile (MLPs: every MLP);
+         compiled: every decoder layer by torch.compile (MLPs: every MLP), one compilation for
+         all layers;
          graph: the eager call in a CUDA graph; compiled_graph: the compiled one in a graph
 variant  unpatched, patched
 
-The MLPs of all models come before the first whole model.  Every model stays on the card,
-once: both variants have the same weights (33 GB for all).
+What is quick and tells most comes first: the MLPs of all models, the whole models, and then
+both again compiled.  Every model stays on the card, once: both variants have the same
+weights (33 GB for all).
 
 Both variants of a point take turns for --rounds rounds; a line of the CSV has the median
 of a round's mean in microseconds, and its ratio to unpatched.  A point that fails is a line
-with the reason.  --limit S starts no point after S seconds; the same command again with
+with the reason.  --limit S starts nothing after S seconds; the same command again with
 --resume goes on with the points that its CSV lacks.
 """
 
 import argparse
+import contextlib
 import copy
 import csv
 import datetime
@@ -37,6 +40,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from torch import nn
 
 import tileglu
 
@@ -46,7 +50,7 @@ SHAPES = {
     "Llama-3.1-8B": ("llama", 4096, 14336, 32, 32, 8, 128256, False),
     "tiny": ("llama", 64, 160, 12, 4, 2, 256, False),
 }
-MODES = ("eager", "graph", "compiled", "compiled_graph")
+MODES = (("eager", "graph"), ("compiled", "compiled_graph"))  # that share a preparation
 COLUMNS = ("date", "commit", "device", "driver", "torch", "transformers", "python", "model", "what",
            "phase", "tokens", "mode", "variant", "us", "ratio", "note")
 
@@ -104,11 +108,12 @@ class Work:
                                               max_cache_len=options.context + 8)
         # The argument's name is "cache" from transformers 5.2x on.
         named = inspect.signature(model.forward).parameters
-        self.keyword = {"cache" if "cache" in named else "past_key_values": self.cache}
-        model(ids[:, :options.context], logits_to_keep=1, **self.keyword)
-        # The layers' lengths as views of one tensor, which one launch sets back.
-        self.lengths = torch.full((len(self.layers),), options.context, device=device)
-        for layer, length in zip(self.cache.layers, self.lengths):
+        self.keyword = "cache" if "cache" in named else "past_key_values"
+        model(ids[:, :options.context], logits_to_keep=1, **{self.keyword: self.cache})
+        # The layers' lengths as views of one tensor, which one launch sets back; 16 bytes
+        # apart, as compiled code wants its tensors.
+        self.lengths = torch.full((len(self.layers), 2), options.context, device=device)
+        for layer, length in zip(self.cache.layers, self.lengths[:, 0]):
             layer.cumulative_length = length
         self.ids = ids[:, :1].contiguous()
         self.position = torch.full((1, 1), options.context, device=device)
@@ -126,22 +131,45 @@ class Work:
         """Always at the same position, so that each call is the same work."""
         self.lengths.fill_(self.context)
         return self.model(self.ids, position_ids=self.position, logits_to_keep=1,
-                          **self.keyword).logits
+                          **{self.keyword: self.cache}).logits
 
 
-def parts_of(work):
-    """The modules that are compiled one by one."""
-    return [layer.mlp if work.what == "mlp" else layer for layer in work.layers]
+class Placed(nn.Module):
+    """A decoder layer with its own place in the cache as the only one.
+
+    With its number in the model each layer would be compiled for itself."""
+
+    def __init__(self, layer, place, cache, keyword):
+        super().__init__()
+        self.layer, self.keyword, self.cache = layer, keyword, copy.copy(cache)
+        mine = copy.copy(cache.layers[place])
+        mine.keys, mine.values = mine.keys.detach(), mine.values.detach()  # not bound to addresses
+        self.cache.layers = [mine]
+
+    def forward(self, x, **keywords):
+        return self.layer(x, **{**keywords, self.keyword: self.cache})
 
 
-def compile_parts(work):
-    for part in parts_of(work):
+@contextlib.contextmanager
+def compiled(work):
+    """The work's layers, or their MLPs, by torch.compile."""
+    decoder, layers = work.model.model, work.layers
+    parts = [layer.mlp if work.what == "mlp" else layer for layer in layers]
+    for part in parts:
         part.compile(fullgraph=True, dynamic=False)
-
-
-def uncompile_parts(work):
-    for part in parts_of(work):
-        part._compiled_call_impl = None
+    if work.call == work.decode:
+        decoder.layers = nn.ModuleList(Placed(layer, place, work.cache, work.keyword)
+                                       for place, layer in enumerate(layers))
+        for layer in layers:
+            layer.self_attn.layer_idx = 0
+    try:
+        yield
+    finally:
+        decoder.layers = layers
+        for place, layer in enumerate(layers):
+            layer.self_attn.layer_idx = place
+        for part in parts:
+            part._compiled_call_impl = None
 
 
 def in_graph(call):
@@ -160,15 +188,6 @@ def in_graph(call):
     return replay
 
 
-def prepare(work, mode):
-    """The call in a mode, warm."""
-    if mode.startswith("compiled"):
-        compile_parts(work)
-    for _ in range(2):
-        work.call()
-    return in_graph(work.call) if mode.endswith("graph") else work.call
-
-
 def seconds_of(call, device, at_least):
     """Mean seconds of a call over a time of at least so many seconds."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
@@ -185,28 +204,40 @@ def seconds_of(call, device, at_least):
         batch = max(1, min(1000, int(count * (at_least - spent) / spent) + 1))
 
 
-def point(variants, what, phase, mode, options):
-    """{variant: microseconds} of one point."""
-    times = {variant: [] for variant in variants}
-    if mode.startswith("compiled"):
-        torch._dynamo.reset()
-    works = {variant: Work(model, what, phase, options) for variant, model in variants.items()}
-    try:
-        calls = {variant: prepare(work, mode) for variant, work in works.items()}
-        outputs = {}
-        for _ in range(options.rounds):
-            for variant, call in calls.items():
-                outputs[variant] = call()
-                times[variant].append(seconds_of(call, outputs[variant].device, options.seconds))
-    finally:
-        for work in works.values():
-            uncompile_parts(work)
+def time_of(calls, works, options):
+    """{variant: microseconds} of calls that take turns."""
+    times, outputs = {variant: [] for variant in calls}, {}
+    for _ in range(options.rounds):
+        for variant, call in calls.items():
+            outputs[variant] = call()
+            times[variant].append(seconds_of(call, outputs[variant].device, options.seconds))
     want = outputs["unpatched"].float()
     error = (outputs["patched"].float() - want).norm() / want.norm()
     if not error < 0.1:
         raise ArithmeticError(f"patched and unpatched differ by {error:.3g} (relative L2)")
     return {variant: statistics.median(values) * 1e6 / works[variant].per
             for variant, values in times.items()}
+
+
+def measure(works, modes, options):
+    """{mode: {variant: microseconds}, or the exception} of modes in one tuple of MODES."""
+    results = {}
+    with contextlib.ExitStack() as stack:
+        if modes[0].startswith("compiled"):
+            torch._dynamo.reset()
+            for work in works.values():
+                stack.enter_context(compiled(work))
+        for work in works.values():
+            work.call()
+            work.call()
+        for mode in modes:
+            try:
+                calls = {variant: in_graph(work.call) if mode.endswith("graph") else work.call
+                         for variant, work in works.items()}
+                results[mode] = time_of(calls, works, options)
+            except Exception as error:  # pylint: disable=broad-except
+                results[mode] = error
+    return results
 
 
 def commit():
@@ -236,6 +267,19 @@ def measured(path):
         return {tuple(row[key] for key in POINT) for row in csv.DictReader(file) if row["us"]}
 
 
+def cases(options):
+    """What has points to measure: (model, what, phase, tokens, its modes), in order."""
+    done = measured(options.out) if options.resume else set()
+    names = (options.what, options.models, options.phases)
+    for modes, *case in itertools.product(MODES, *(text.split(",") for text in names)):
+        what, model, phase = case
+        tokens = options.prompt if phase == "prefill" else 1
+        modes = [mode for mode in modes if mode in options.modes.split(",") and
+                 (model, what, phase, str(tokens), mode) not in done]
+        if modes:
+            yield model, what, phase, tokens, modes
+
+
 def points(options, device):
     """Lines of the CSV, as they come."""
     started = time.monotonic()
@@ -244,32 +288,29 @@ def points(options, device):
         "device": tileglu.device_info(device)["device_name"], "driver": driver(),
         "torch": torch.__version__, "transformers": transformers.__version__,
         "python": platform.python_version()}
-    done = measured(options.out) if options.resume else set()
-    rows = []
-    for what, name, phase, mode in itertools.product(*(
-            names.split(",") for names in
-            (options.what, options.models, options.phases, options.modes))):
-        row = {**common, "model": name, "what": what, "phase": phase, "mode": mode,
-               "tokens": options.prompt if phase == "prefill" else 1}
-        if tuple(str(row[key]) for key in POINT) not in done:
-            rows.append(row)
-    made = {}
-    for left, row in zip(range(len(rows), 0, -1), rows):
+    made, todo = {}, list(cases(options))
+    for left, (name, what, phase, tokens, modes) in zip(range(len(todo), 0, -1), todo):
         if options.limit and time.monotonic() - started > options.limit:
-            print(f"{left} points left at the limit of {options.limit:g} s")
+            print(f"{left} of {len(todo)} cases left at the limit of {options.limit:g} s")
             break
-        name = row["model"]
+        row = {**common, "model": name, "what": what, "phase": phase, "tokens": tokens}
         try:
             if name not in made:
                 made[name] = variants_of(make_model(name, device, getattr(torch, options.dtype)))
-            with torch.no_grad():
-                times = point(made[name], row["what"], row["phase"], row["mode"], options)
+            works = {variant: Work(model, what, phase, options)
+                     for variant, model in made[name].items()}
+            results = measure(works, modes, options)
         except Exception as error:  # pylint: disable=broad-except
-            yield {**row, "note": f"{type(error).__name__}: {str(error)[:200]}"}
-            continue
-        for variant, us in times.items():
-            yield {**row, "variant": variant, "us": f"{us:.2f}",
-                   "ratio": f"{us / times['unpatched']:.4f}"}
+            results = dict.fromkeys(modes, error)
+        for mode, result in results.items():
+            if isinstance(result, Exception):
+                note = f"{type(result).__name__}: {str(result)[:200]}"
+                yield {**row, "mode": mode, "note": " ".join(note.split())}
+                continue
+            for variant, us in result.items():
+                yield {**row, "mode": mode, "variant": variant, "us": f"{us:.2f}",
+                       "ratio": f"{us / result['unpatched']:.4f}"}
+        print(f"{time.monotonic() - started:.1f} s", flush=True)
 
 
 def main():
@@ -279,17 +320,17 @@ def main():
     parser.add_argument("--models", default="Qwen2.5-0.5B,Qwen2.5-7B,Llama-3.1-8B")
     parser.add_argument("--what", default="mlp,model")
     parser.add_argument("--phases", default="decode,prefill")
-    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--modes", default=",".join(itertools.chain(*MODES)))
     parser.add_argument("--prompt", type=int, default=2048)
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.1, help="of a round, at least")
+    parser.add_argument("--seconds", type=float, default=0.06, help="of a round, at least")
     parser.add_argument("--limit", type=float, default=0, help="seconds; 0: none")
     parser.add_argument("--resume", action="store_true", help="only points that --out lacks")
     parser.add_argument("--commit", default="", help="where the folder has no git")
     parser.add_argument("--out", help="CSV file; lines are appended as they are measured")
     options = parser.parse_args()
-    # A decoder layer is compiled anew for each place in the cache.
+    # No limit, should some torch compile each layer for itself after all.
     for name in ("recompile_limit", "cache_size_limit", "accumulated_recompile_limit",
                  "accumulated_cache_size_limit"):
         if hasattr(torch._dynamo.config, name):
@@ -299,11 +340,12 @@ def main():
     writer = csv.DictWriter(file, COLUMNS) if file else None
     if file and file.tell() == 0:
         writer.writeheader()
-    for row in points(options, device):
-        print(" ".join(str(row.get(column, "")) for column in COLUMNS[7:]), flush=True)
-        if file:
-            writer.writerow(row)
-            file.flush()
+    with torch.no_grad():
+        for row in points(options, device):
+            print(" ".join(str(row.get(column, "")) for column in COLUMNS[7:]), flush=True)
+            if file:
+                writer.writerow(row)
+                file.flush()
     return 0
 
 
