@@ -15,7 +15,7 @@
 #include "table.h"
 
 enum { OPTION_CACHE = OPTION_OWN, OPTION_ROUNDS, OPTION_SETTLE, OPTION_SAMPLE,
-       OPTION_WITHIN, OPTION_CANDIDATE, OPTION_PDL, OPTION_GPU, OPTION_LIBRARY, OPTION_NVML,
+       OPTION_WITHIN, OPTION_NEAR, OPTION_CANDIDATE, OPTION_PDL, OPTION_GPU, OPTION_LIBRARY, OPTION_NVML,
        OPTION_DRY, OPTION_WORKER };
 
 static const struct argp_option tune_options[] = {
@@ -25,6 +25,8 @@ static const struct argp_option tune_options[] = {
   {"sample-ms", OPTION_SAMPLE, "MS", 0, "length of a sample (50)", 3},
   {"within", OPTION_WITHIN, "RATIO", 0,
    "after two rounds, go on with the rows up to this times the best (1.25)", 3},
+  {"near", OPTION_NEAR, "N", 0,
+   "GPU: only the N rows that the cost model predicts to be fastest (default: all)", 3},
   {"candidate-limit", OPTION_CANDIDATE, "SECONDS", 0,
    "a row that takes longer for one step is left out (30)", 3},
   {"pdl", OPTION_PDL, "0|1", 0,
@@ -86,6 +88,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case OPTION_SETTLE: a->settle_ms = real("settle-ms", text, 1e-3, 1e4, state); return 0;
   case OPTION_SAMPLE: a->sample_ms = real("sample-ms", text, 1e-3, 1e4, state); return 0;
   case OPTION_WITHIN: a->within = real("within", text, 1, 1e6, state); return 0;
+  case OPTION_NEAR: a->near = option_integer("near", text, 1, TUNE_CANDIDATES, state); return 0;
   case OPTION_CANDIDATE: a->limit = real("candidate-limit", text, 1e-3, 1e5, state); return 0;
   case OPTION_PDL: a->pdl = (int)option_integer("pdl", text, 0, 1, state); return 0;
   case OPTION_GPU: a->gpu = option_integer("gpu", text, 0, 1023, state); return 0;
@@ -157,6 +160,9 @@ static int open_tuner(tuner *t) {
   if (status != TGLU_OK) return cli_library_error(place_exit_code(status), "context");
   tglu_context_info_init(&t->info);
   tglu_context_get_info(t->context, &t->info);
+  if (t->args->near && t->info.backend == TGLU_BACKEND_CPU) {
+    return cli_error(CLI_USAGE, "--near: the cpu backend predicts no times");
+  }
   o->backend = t->info.backend; /* the worker's too */
   t->args->gpu = t->info.device;
   fprintf(stderr, "tuning on %s: %s; cache: %s\n", tglu_backend_name(t->info.backend),
@@ -231,7 +237,7 @@ static double time_of(const tune_point *p, const char *name) {
 static void report_json(tuner *t, const tune_point *p, const candidate *best,
                         const candidate *second) {
   static const char *const states[] = {"open", "timed", "slow", "unsupported", "wrong",
-                                       "failed"};
+                                       "failed", "far"};
   json_t *o = json_object(), *list = json_array();
   jo_text(o, "model", p->spec.model);
   jo_text(o, "op", op_name(p->spec.op));

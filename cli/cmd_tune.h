@@ -17,6 +17,7 @@ typedef struct tune_args {
   place_args place;
   shape_args shape;
   int64_t rounds, gpu;   /* gpu: its ordinal; -1: not given                              */
+  int64_t near;          /* so many rows, those predicted fastest, are measured; 0: all  */
   double settle_ms, sample_ms;
   double within;         /* after two rounds, rows slower than this times the best go    */
   double limit;          /* seconds that a step of one candidate may take                */
@@ -31,7 +32,8 @@ typedef enum tune_state {
   TUNE_SLOW,             /* left out early; us is what was measured until then           */
   TUNE_UNSUPPORTED,      /* it cannot serve this problem                                 */
   TUNE_WRONG,            /* a wrong result                                               */
-  TUNE_FAILED            /* an error, a fault, or no end                                 */
+  TUNE_FAILED,           /* an error, a fault, or no end                                 */
+  TUNE_FAR               /* not measured: others are predicted to be faster              */
 } tune_state;
 
 typedef struct candidate {
@@ -68,6 +70,8 @@ typedef struct tune_backend {
   int (*open)(const tune_args *args, void **state);
   /* Operands for a problem.  untuned gets the row that the library itself would take. */
   int (*begin)(void *state, const spec *s, char *untuned, size_t bytes);
+  /* The time predicted of a candidate; INFINITY: none is.  NULL: it never is. */
+  int (*predict)(void *state, const char *name, double *us);
   /* Makes candidate i ready; *supported := 0 where it cannot serve the problem. */
   int (*prepare)(void *state, int i, const char *name, int *supported);
   /* Runs it once on poisoned outputs; why is set to "" if the result is right. */

@@ -333,4 +333,4 @@ static void end(void *state) {
 
 static void close_cpu(void *state) { mem_free(state); }
 
-const tune_backend tune_cpu = {open_cpu, begin, prepare, check, sample, end, close_cpu};
+const tune_backend tune_cpu = {open_cpu, begin, NULL, prepare, check, sample, end, close_cpu};

@@ -1,4 +1,5 @@
 /* The tuner's measurements on a GPU: those of the bench. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,16 @@ static int begin(void *state, const spec *spec, char *untuned, size_t bytes) {
   int row = spec->op == OP_GLU ? plan.row : plan.down_row;
   snprintf(untuned, bytes, "%s", row >= 0 ? s->rows.items[row].name : "");
   return CLI_OK;
+}
+
+static int predict(void *state, const char *name, double *us) {
+  session *s = state;
+  row_plan plan;
+  int row = rows_find(&s->rows, name);
+  if (row < 0) return cli_error(CLI_RUNTIME, "there is no row %s", name);
+  int code = rows_plan(&s->rows, row, s->pdl, &s->data, &plan);
+  *us = code == CLI_OK && plan.predicted_us > 0 ? plan.predicted_us : INFINITY;
+  return code;
 }
 
 static int prepare(void *state, int i, const char *name, int *supported) {
@@ -119,4 +130,5 @@ static void close_cuda(void *state) {
   mem_free(s);
 }
 
-const tune_backend tune_cuda = {open_cuda, begin, prepare, check, sample, end, close_cuda};
+const tune_backend tune_cuda = {open_cuda, begin, predict, prepare, check, sample, end,
+                                close_cuda};

@@ -123,8 +123,8 @@ static void follow(tune_crew *w, tune_point *p, char *line) {
   static const struct {
     const char *word;
     tune_state state;
-  } ends[] = {{"unsupported", TUNE_UNSUPPORTED}, {"wrong", TUNE_WRONG}, {"slow", TUNE_SLOW},
-              {"time", TUNE_TIMED}};
+  } ends[] = {{"unsupported", TUNE_UNSUPPORTED}, {"far", TUNE_FAR}, {"wrong", TUNE_WRONG},
+              {"slow", TUNE_SLOW}, {"time", TUNE_TIMED}};
   char *rest = line, *what = strsep(&rest, "\t"), *name = strsep(&rest, "\t");
   if (!name || !rest) return;
   if (strcmp(what, "untuned") == 0) snprintf(p->untuned, sizeof p->untuned, "%s", name);
@@ -210,11 +210,13 @@ static int any_open(const tune_point *p) {
 }
 
 /* What a worker found out before it failed is of a process that was failing: measured
- * again, but for verdicts. */
+ * again, but for verdicts.  And another row takes the place of the one at fault. */
 static void reopen(tune_point *p) {
   for (int i = 0; i < p->count; i++) {
     tune_state state = p->list[i].state;
-    if (state == TUNE_TIMED || state == TUNE_SLOW) p->list[i].state = TUNE_OPEN;
+    if (state == TUNE_TIMED || state == TUNE_SLOW || state == TUNE_FAR) {
+      p->list[i].state = TUNE_OPEN;
+    }
   }
 }
 

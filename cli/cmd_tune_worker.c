@@ -125,6 +125,24 @@ static int prepare(work *w, int i) {
   return CLI_OK;
 }
 
+/* Leaves out all but so many that are predicted to be fastest, and the library's own choice. */
+static int leave_out_far(work *w, const char *untuned) {
+  double us[TUNE_CANDIDATES];
+  int code = CLI_OK;
+  for (int i = 0; i < w->count && code == CLI_OK; i++) {
+    code = w->backend->predict(w->state, w->entries[i].name, &us[i]);
+  }
+  for (int i = 0; i < w->count && code == CLI_OK; i++) {
+    entry *e = &w->entries[i];
+    int64_t faster = 0;
+    for (int j = 0; j < w->count; j++) faster += us[j] < us[i];
+    if (faster < w->args->near || strcmp(e->name, untuned) == 0) continue;
+    e->out = 1;
+    say("far", e->name, "-");
+  }
+  return code;
+}
+
 static double least(const entry *e) {
   double us = e->us[0];
   for (int i = 1; i < e->samples; i++) us = fmin(us, e->us[i]);
@@ -247,7 +265,10 @@ static int serve(work *w) {
   const spec s = tune_spec(w->args, w->index, w->op);
   int code = w->backend->begin(w->state, &s, untuned, sizeof untuned);
   if (code == CLI_OK) say("untuned", untuned, "-");
-  for (int i = 0; i < w->count && code == CLI_OK; i++) code = prepare(w, i);
+  if (code == CLI_OK && w->args->near) code = leave_out_far(w, untuned);
+  for (int i = 0; i < w->count && code == CLI_OK; i++) {
+    if (!w->entries[i].out) code = prepare(w, i);
+  }
   if (code == CLI_OK) code = measure(w);
   if (code != CLI_OK) return code;
   w->backend->end(w->state);

@@ -128,6 +128,7 @@ int rows_plan(kernel_rows *rows, int force, int pdl, const data *d, row_plan *pl
   code = index_of(rows, info.row, &plan->row);
   if (code == CLI_OK) code = index_of(rows, info.down_row, &plan->down_row);
   plan->predicted_us = info.predicted_us;
+  plan->tuned = info.tuned;
   plan->supported = code == CLI_OK &&
                     (force < 0 || plan->row == force || plan->down_row == force);
   return code;

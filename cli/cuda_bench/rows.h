@@ -37,6 +37,7 @@ typedef struct row_plan {
   int supported;               /* 0: they cannot serve it, and nothing else is set */
   int row, down_row;           /* indices; row is -1 for op down, down_row for a GLU */
   double predicted_us;         /* of all that is planned; 0: unknown */
+  int tuned;                   /* 1: from the tuning cache */
 } row_plan;
 
 /* Forces `force` (an index, ROWS_PLANNER or ROWS_INVARIANT).  Where the planner itself does

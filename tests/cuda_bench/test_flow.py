@@ -8,8 +8,8 @@ import subprocess
 import time
 import unittest
 
-from bench_support import (CUBLAS, FAKE, INPUT, OK, QUICK, RUNTIME, SHAPE, TIME_LIMIT, WRONG,
-                           Case, main, number, strict_json)
+from bench_support import (CUBLAS, FAKE, INPUT, OK, QUICK, RUNTIME, SHAPE, TIME_LIMIT,
+                           TILEGLU, WRONG, Case, main, number, strict_json)
 
 COOP = "glu_bf16_sm90_paired_coop_128x72_s6_c1"
 
@@ -280,6 +280,20 @@ class Further(Case):
         _, err = self.measure(code=INPUT)
         self.assertIn("other columns", err)
         self.assertEqual(self.out.read_text(), "date,commit\n1,2\n")
+
+    def test_a_tuned_choice(self):
+        cache = self.folder / "tune.txt"
+        self.start([TILEGLU, "tune", *SHAPE, "--op", "glu", "--cuda-library", FAKE, "--nvml", FAKE,
+                    "--backend", "cuda", "--tune-cache", cache, "--settle-ms", "0.5",
+                    "--sample-ms", "0.5"], OK, {"TILEGLU_CUDA_LIBRARY": FAKE})
+        _, plain = self.measure("--rows", "all")
+        best = min(self.lines(), key=lambda l: number(l, "us"))
+        self.out = self.folder / "tuned.csv"
+        _, tuned = self.measure("--rows", "all", "--tune-cache", cache)
+        self.assertNotIn("(tuned)", plain)
+        self.assertIn(" (tuned) ", tuned)
+        (chosen,) = [l["row"] for l in self.lines() if l["chosen"] == "1"]
+        self.assertEqual(chosen, best["row"])
 
     def test_a_missing_cache_is_no_failure(self):
         self.measure("--tune-cache", self.folder / "tune.txt")

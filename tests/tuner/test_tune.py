@@ -146,6 +146,25 @@ class Gpu(Case):
         self.assertEqual([line[11], line[13]], ranking[:2])
         self.assertLessEqual(int(line[12]), int(line[14]))
 
+    def test_near_the_prediction(self):
+        every = len(self.ranking())
+        for near in (1, 4):
+            found, _ = self.tune(*SHAPE, *CUDA, "--near", near, "--within", "1000")
+            (point,) = found["points"]
+            states = list(self.states(point).values())
+            measured = states.count("timed") + states.count("slow")
+            self.assertGreaterEqual(measured, near)
+            self.assertLess(measured, every)
+            self.assertEqual(measured + states.count("far") + states.count("unsupported"),
+                             len(states))
+            self.assertEqual(self.states(point)[point["untuned"]], "timed")
+        # One that is wrong leaves the others as they are.
+        found, _ = self.tune(*SHAPE, *CUDA, "--near", "4", "--within", "1000", code=FLAWED,
+                             FAKE_WRONG=point["row"])
+        states = self.states(found["points"][0])
+        self.assertEqual(states[point["row"]], "wrong")
+        self.assertEqual(list(states.values()).count("timed"), measured - 1)
+
     def test_types_and_several_problems(self):
         found, _ = self.tune("--hidden", "64", "--intermediate", "128", "--op", "glu",
                              "--tokens", "1,50", "--dtype", "bf16,f16", *CUDA)
@@ -475,6 +494,8 @@ class Usage(Case):
                             ([*shape, "--batch-invariant"], "--batch-invariant"),
                             ([*shape, "--rounds", "0"], "--rounds"),
                             ([*shape, "--within", "0.5"], "--within"),
+                            ([*shape, "--near", "0"], "--near"),
+                            ([*shape, "--near", "4", "--backend", "cpu"], "--near"),
                             ([*shape, "--pdl", "2"], "--pdl"),
                             ([*shape, "--candidate-limit", "0"], "--candidate-limit"),
                             ([*shape, "--sample-ms", "x"], "--sample-ms"),
