@@ -19,6 +19,7 @@ SCHEDULE_FILES = {
     "paired_general": "paired_general.cuh",
     "stream": "stream.cuh",
     "stream_wide": "stream.cuh",
+    "stream_mlp": "stream_mlp.cuh",
     "down_pingpong": "down.cuh",
     "down_coop": "down.cuh",
     "down_split": "down_split.cuh",
@@ -30,11 +31,12 @@ SCHEDULE_MACROS = {
     "paired_general": "ROW_SCHEDULE_GENERAL",
     "stream": "ROW_SCHEDULE_STREAM",
     "stream_wide": "ROW_SCHEDULE_STREAM_WIDE",
+    "stream_mlp": "ROW_SCHEDULE_STREAM_MLP",
     "down_pingpong": "ROW_SCHEDULE_DOWN_PINGPONG",
     "down_coop": "ROW_SCHEDULE_DOWN_COOP",
     "down_split": "ROW_SCHEDULE_DOWN_SPLIT",
 }
-OPS = ("glu", "down")
+OPS = ("glu", "down", "mlp")
 DTYPES = ("bf16", "f16")
 LOADERS = ("tma", "general")
 FIELDS = ("op", "dtype", "schedule", "tile_m", "tile_n", "stages", "cluster_m", "loader")

@@ -279,7 +279,7 @@ TGLU_API const char *tglu_cpu_isa(void);
 typedef struct tglu_row_info {
   size_t size;
   const char *name;    /* "glu_bf16_sm90_paired_pingpong_128x96_s5_c1", ...    */
-  const char *op;      /* "glu" or "down"                                      */
+  const char *op;      /* "glu", "down", or "mlp": both in one launch          */
   const char *schedule;/* "paired_pingpong", "gate_first", "dot", ...          */
   const char *isa;     /* "sm90", "avx2", "portable", ...                      */
   const char *hash;    /* hex hash over the row's sources; "" where not kept   */
@@ -423,7 +423,8 @@ typedef struct tglu_plan_info {
   const char *row;       /* row that run would use with aligned operands; an MLP
                             names its GLU's row here ... NULL if nothing would
                             run (tokens or intermediate 0)                       */
-  const char *down_row;  /* ... and its down projection's here; NULL for a GLU   */
+  const char *down_row;  /* ... and its down projection's here; NULL for a GLU, and
+                            for an MLP whose row (of op mlp) computes both       */
   int32_t tuned;         /* 1: from the tuning cache (of an MLP: at least one of
                             its rows), 0: from the cost model or by rule         */
   double predicted_us;   /* the cost model's time, 0 if it has none              */

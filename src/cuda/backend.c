@@ -17,7 +17,8 @@ static void row_get(const tglu_context *context, int32_t index, tglu_row_info *i
   info->dtypes = 1 << row->dtype;
   info->usable = row->cubin->code != NULL &&
                  tglu__row_smem_bytes(row, 1, 1) <= cuda->facts.smem_bytes &&
-                 cuda->facts.clusters[row->cluster_m] > 0;
+                 cuda->facts.clusters[row->cluster_m] > 0 &&
+                 (row->op != tglu__op_mlp || cuda->facts.cooperative);
 }
 
 static size_t copied_bytes(const tglu_context *context, const void *plan) {

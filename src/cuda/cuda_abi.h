@@ -29,6 +29,7 @@ enum {
   TGLU__CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
   TGLU__CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
   TGLU__CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
+  TGLU__CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH = 95,
   TGLU__CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97
 };
 
@@ -72,12 +73,14 @@ enum { TGLU__CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0 };
 
 /* CUlaunchAttribute: id, 4 bytes of padding, a union of 64 bytes. */
 enum {
+  TGLU__CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2,
   TGLU__CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4,
   TGLU__CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6
 };
 typedef union tglu__CUlaunchAttributeValue {
   char pad[64];
   uint64_t alignment; /* other members are pointers */
+  int32_t cooperative;
   struct {
     uint32_t x, y, z;
   } clusterDim;

@@ -76,12 +76,26 @@ static tglu_status row_fail(const tglu__cuda *cuda, const tglu__row *row, const 
   return tglu__driver_fail(&cuda->driver, result, what);
 }
 
+/* Whether the row, whose CTAs wait for each other, gets an SM a CTA with all the shared memory
+ * that there is: else none is resident. */
+static tglu_status ask_ctas(const tglu__cuda *cuda, const tglu__row *row,
+                            tglu__cuda_kernel *kernel) {
+  int32_t an_sm = 0;
+  tglu__CUresult result = cuda->driver.occupancy_max_active_blocks(
+    &an_sm, kernel->function, tglu__row_threads(row), (size_t)cuda->facts.smem_bytes);
+  if (result != TGLU__CUDA_SUCCESS)
+    return row_fail(cuda, row, "cuOccupancyMaxActiveBlocksPerMultiprocessor", result);
+  if (an_sm < 1) kernel->clusters = 0;
+  return TGLU_OK;
+}
+
 /* Most clusters of the row that are resident at once, after the SM limit. */
 static tglu_status ask_clusters(const tglu__cuda *cuda, const tglu__row *row,
                                 tglu__cuda_kernel *kernel) {
   int32_t size = row->cluster_m;
   int32_t room = cuda->facts.sm_count / size;
   kernel->clusters = room;
+  if (row->op == tglu__op_mlp) return ask_ctas(cuda, row, kernel);
   if (size == 1) return TGLU_OK; /* a CTA an SM: its shared memory fills it */
   tglu__CUlaunchAttribute attribute = {.id = TGLU__CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
   attribute.value.clusterDim.x = (uint32_t)size;
@@ -221,6 +235,7 @@ static tglu_status read_facts(tglu__cuda *cuda, int32_t sm_limit) {
     {TGLU__CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor},
     {TGLU__CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &cuda->facts.sm_count},
     {TGLU__CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &cuda->facts.smem_bytes},
+    {TGLU__CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, &cuda->facts.cooperative},
   };
   for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; ++i) {
     tglu__CUresult result = cuda->driver.device_get_attribute(

@@ -47,8 +47,9 @@ typedef struct tglu__cuda_scope {
 tglu_status tglu__cuda_enter_slow(const tglu__cuda *cuda, tglu__cuda_scope *scope);
 void tglu__cuda_leave_slow(const tglu__cuda *cuda, const tglu__cuda_scope *scope);
 
-/* Loads the row unless it is there, sets its shared-memory limit, asks how many of
- * its clusters fit.  Within a slow scope; any number of threads at once. */
+/* Loads the row unless it is there, sets its shared-memory limit, asks how many of its clusters
+ * fit (0 of a row of op mlp that needs more of an SM than there is).  Within a slow scope; any
+ * number of threads at once. */
 tglu_status tglu__cuda_load(tglu__cuda *cuda, int32_t row, tglu__cuda_kernel *kernel);
 
 /* Refuses a pointer that is not memory of this device, naming it.  NULL passes. */

@@ -34,6 +34,8 @@
   XX(func_load, "cuFuncLoad", 0, (tglu__CUfunction function))                            \
   XX(occupancy_max_active_clusters, "cuOccupancyMaxActiveClusters", 1,                   \
      (int32_t *clusters, tglu__CUfunction function, const tglu__CUlaunchConfig *config)) \
+  XX(occupancy_max_active_blocks, "cuOccupancyMaxActiveBlocksPerMultiprocessor", 1,      \
+     (int32_t *blocks, tglu__CUfunction function, int32_t threads, size_t smem_bytes))   \
   XX(thread_exchange_stream_capture_mode, "cuThreadExchangeStreamCaptureMode", 1,        \
      (int32_t *mode))                                                                    \
   XX(pointer_get_attribute, "cuPointerGetAttribute", 1,                                  \

@@ -27,6 +27,7 @@ static void say(text *to, const char *format, ...) {
 /* The winner that chose this row; NULL: the cost model did. */
 static const tglu__tuned *tuned_of(const tglu_context *context, tglu__op op,
                                    const tglu__problem *p, int32_t row, int64_t tokens) {
+  if (op == tglu__op_mlp) return NULL;
   const tglu__tuned *tuned =
     tglu__tune_find(context, op == tglu__op_glu ? TGLU__TUNE_GLU : TGLU__TUNE_DOWN, p->dtype,
                     p->n, p->k, tokens);
@@ -59,13 +60,9 @@ static void say_why(text *to, const tglu_context *context, tglu__op op,
       (long long)facts.tokens, best.predicted_us);
   if (second.row >= 0)
     say(to, "; runner-up %s, %.1f us", tglu__rows[second.row].name, second.predicted_us);
+  if (op == tglu__op_mlp)
+    say(to, "; two launches, %.1f us", tglu__plan_pair_us(problem, &facts, &cuda->facts));
   say(to, "\n");
-}
-
-static bool weights_aligned(tglu__op op, const tglu__problem *p) {
-  if (op == tglu__op_down) return tglu__matrix_aligned(p->down, p->k, p->ld_down);
-  return tglu__matrix_aligned(p->gate, p->n, p->ld) &&
-         tglu__matrix_aligned(p->up, p->n, p->ld);
 }
 
 static void say_path(text *to, const tglu__row *row, const tglu__problem *problem,
@@ -77,7 +74,7 @@ static void say_path(text *to, const tglu__row *row, const tglu__problem *proble
         stream ? "16 bytes at a time" : "tma");
   } else {
     if (!facts->x_aligned) why = "x is not on 16 bytes, or ldx is not a multiple of 8";
-    if (!weights_aligned(row->op, problem))
+    if (!tglu__weights_aligned(row->op, problem))
       why = "the weights are not on 16 bytes, or ld is not a multiple of 8";
     say(to, "loads: general, the slower path%s%s\n", why != NULL ? ": " : "",
         why != NULL ? why : "");
@@ -103,6 +100,16 @@ static void say_stream(text *to, const tglu__cuda *cuda, const tglu__row *row,
   say(to, "grid: %d x %d CTAs of %d threads, tokens x outputs, %d passes each, on %d SMs\n",
       (int)choice->clusters, (int)choice->grid_y, (int)tglu__row_threads(row),
       (int)choice->waves, (int)cuda->facts.sm_count);
+}
+
+static void say_one_launch(text *to, const tglu__cuda *cuda, const tglu__row *row,
+                           const tglu__choice *choice) {
+  say(to, "schedule: %s, passes of %d outputs of H, then of %d of out, for %d tokens, %d "
+      "stages\n", row->schedule_name, (int)row->tile_n, TGLU_STREAM_MLP_DOWN_ROWS,
+      (int)row->tile_m, (int)row->stages);
+  say(to, "grid: %d CTAs of %d threads, which wait once for each other, %d passes each, on %d "
+      "SMs\n", (int)choice->clusters, (int)tglu__row_threads(row), (int)choice->waves,
+      (int)cuda->facts.sm_count);
 }
 
 static void say_tiles(text *to, const tglu__cuda *cuda, const tglu__row *row,
@@ -140,14 +147,16 @@ static void say_operation(text *to, const tglu_context *context, const tglu__cud
   tglu__choice choice;
   tglu__cuda_launch_choice(cuda, problem, entry, own.tokens, &choice);
   say(to, "row: %s\n", row->name);
-  if (tglu__row_is_stream(row)) {
+  if (op == tglu__op_mlp) {
+    say_one_launch(to, cuda, row, &choice);
+  } else if (tglu__row_is_stream(row)) {
     say_stream(to, cuda, row, &choice);
   } else {
     say_tiles(to, cuda, row, &choice);
   }
   say(to, "shared memory: %d bytes a CTA\n", (int)choice.smem_bytes);
   say_path(to, row, problem, &facts, &own);
-  if (op == tglu__op_glu)
+  if (op != tglu__op_down)
     say(to, "layout: %s, read in place\n", tglu_layout_name(problem->layout));
   say_why(to, context, op, problem, entry->row, facts);
 }
@@ -156,9 +165,17 @@ size_t tglu__cuda_explain(const tglu_context *context, const void *planned,
                           const tglu__call *call, char *buffer, size_t bytes) {
   const tglu__cuda_plan *plan = planned;
   const tglu__problem *problem = &plan->problem;
+  const tglu__call_facts facts = tglu__cuda_call_facts(context, problem, tglu__op_mlp, call);
   bool glu = tglu__op_present(tglu__op_glu, problem);
   bool both = glu && problem->has_down;
   text to = {buffer, bytes, 0};
+  if (tglu__cuda_in_one_launch(context->state, plan, &facts)) {
+    say(&to, "mlp: H into the workspace, out from H\n");
+    say_operation(&to, context, plan, tglu__op_mlp, call);
+    say(&to, "launch: one, cooperative, programmatic stream serialization %s\n",
+        context->options.pdl ? "on" : "off");
+    return to.length;
+  }
   if (both) say(&to, "glu: H into the workspace\n");
   if (glu) say_operation(&to, context, plan, tglu__op_glu, call);
   if (both) say(&to, "down: out from H\n");
@@ -187,7 +204,12 @@ static const char *row_info(const tglu_context *context, const tglu__cuda_plan *
 void tglu__cuda_plan_info(const tglu_context *context, const void *planned, int64_t tokens,
                           tglu_plan_info *info) {
   const tglu__cuda_plan *plan = planned;
+  const tglu__call_facts facts = {.tokens = tokens, .x_aligned = true, .x_reachable = true};
   double glu_us = 0, down_us = 0;
+  if (tglu__cuda_in_one_launch(context->state, plan, &facts)) {
+    info->row = row_info(context, plan, tglu__op_mlp, tokens, info, &info->predicted_us);
+    return;
+  }
   const char *glu = row_info(context, plan, tglu__op_glu, tokens, info, &glu_us);
   const char *down = row_info(context, plan, tglu__op_down, tokens, info, &down_us);
   bool linear = tglu__is_linear(&plan->problem);

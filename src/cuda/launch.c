@@ -28,7 +28,7 @@ size_t tglu__cuda_workspace_bytes(const tglu_context *context, const void *plann
 tglu__call tglu__cuda_operation_call(const tglu__problem *problem, tglu__op op,
                                      const tglu__call *call) {
   tglu__call own = *call;
-  if (!is_mlp(problem)) return own;
+  if (!is_mlp(problem) || op == tglu__op_mlp) return own;
   uintptr_t h = (uintptr_t)call->workspace;
   h += (H_ALIGNMENT - h % H_ALIGNMENT) % H_ALIGNMENT;
   if (op == tglu__op_glu) {
@@ -94,6 +94,16 @@ static void fill_stream(const tglu__call *call, tglu_stream_launch *record) {
   record->out = call->out;
   record->ldo = call->ldo;
   record->m = (int32_t)call->tokens;
+}
+
+/* Both halves, each as it has it in a launch of its own. */
+static void fill_mlp(const tglu__problem *p, const tglu__cuda_entry *entry,
+                     const tglu__call *call, tglu_stream_mlp_launch *record) {
+  const tglu__call glu = tglu__cuda_operation_call(p, tglu__op_glu, call);
+  const tglu__call down = tglu__cuda_operation_call(p, tglu__op_down, call);
+  *record = entry->record.mlp;
+  fill_stream(&glu, &record->glu);
+  fill_stream(&down, &record->down);
 }
 
 /* The map of x in boxes for wgmma, no higher than the tokens need. */
@@ -174,6 +184,10 @@ static tglu_status fill_record(const tglu__driver *driver, const tglu__problem *
     if (status != TGLU_OK) return status;
     return fill_glu(driver, p, row, call, &to->choice, &record->base);
   }
+  if (row->op == tglu__op_mlp) {
+    fill_mlp(p, entry, call, &to->record.any.mlp);
+    return TGLU_OK;
+  }
   if (tglu__row_is_stream(row)) {
     to->record.any.stream = entry->record.stream;
     fill_stream(call, &to->record.any.stream);
@@ -201,12 +215,16 @@ static tglu_status prepare(const tglu__cuda *cuda, const tglu__problem *p,
 
 /* ---- launch ---- */
 
+/* Whether a launch whose CTAs wait for each other may begin while the work before it ends. */
+enum { COOPERATIVE_OVERLAPS = 1 };
+
 /* `behind`: the second launch of an MLP, whose start overlaps the first in any case: what the
  * option keeps apart is the caller's work before this call from this call. */
 static tglu_status launch(const tglu_context *context, void *stream, prepared *p, bool behind) {
   const tglu__cuda *cuda = context->state;
   const tglu__row *row = &tglu__rows[p->choice.row];
-  tglu__CUlaunchAttribute attributes[2];
+  const bool cooperative = row->op == tglu__op_mlp;
+  tglu__CUlaunchAttribute attributes[3];
   uint32_t count = 0;
   const int32_t size = row->cluster_m;
   if (size > 1) {
@@ -215,7 +233,11 @@ static tglu_status launch(const tglu_context *context, void *stream, prepared *p
     attributes[count].value.clusterDim.y = 1;
     attributes[count++].value.clusterDim.z = 1;
   }
-  if (context->options.pdl || behind) {
+  if (cooperative) {
+    attributes[count].id = TGLU__CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    attributes[count++].value.cooperative = 1;
+  }
+  if ((context->options.pdl && (!cooperative || COOPERATIVE_OVERLAPS)) || behind) {
     attributes[count].id = TGLU__CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     attributes[count++].value.programmaticStreamSerializationAllowed = 1;
   }
@@ -239,14 +261,15 @@ static tglu_status launch(const tglu_context *context, void *stream, prepared *p
 /* Everything is prepared before the first launch, so that what can be refused is refused
  * with nothing begun. */
 static tglu_status run(const tglu_context *context, const tglu__problem *problem,
-                       const tglu__cuda_entry *const entries[2], const tglu__call *call) {
+                       const tglu__cuda_entry *const entries[TGLU__OPS],
+                       const tglu__call *call) {
   const tglu__cuda *cuda = context->state;
-  prepared ready[2];
+  prepared ready[TGLU__OPS];
   tglu_status status = TGLU_OK;
-  for (tglu__op op = tglu__op_glu; op <= tglu__op_down && status == TGLU_OK; ++op)
+  for (tglu__op op = tglu__op_glu; op <= tglu__op_mlp && status == TGLU_OK; ++op)
     if (entries[op] != NULL)
       status = prepare(cuda, problem, entries[op], op, call, &ready[op]);
-  for (tglu__op op = tglu__op_glu; op <= tglu__op_down && status == TGLU_OK; ++op)
+  for (tglu__op op = tglu__op_glu; op <= tglu__op_mlp && status == TGLU_OK; ++op)
     if (entries[op] != NULL) {
       bool behind = op == tglu__op_down && entries[tglu__op_glu] != NULL;
       status = launch(context, call->stream, &ready[op], behind);
@@ -265,26 +288,38 @@ static tglu_status check_memory(const tglu__cuda *cuda, const tglu__call *call) 
   return status;
 }
 
+/* The entries that serve a call: that of op mlp, or one for each half that there is. */
+static tglu_status select_entries(const tglu_context *context, const tglu__cuda_plan *plan,
+                                  const tglu__call *call,
+                                  const tglu__cuda_entry *entries[TGLU__OPS]) {
+  const tglu__cuda *cuda = context->state;
+  const tglu__problem *problem = &plan->problem;
+  tglu__call_facts facts = tglu__cuda_call_facts(context, problem, tglu__op_mlp, call);
+  const bool one = tglu__cuda_in_one_launch(cuda, plan, &facts);
+  for (tglu__op op = tglu__op_glu; op <= tglu__op_mlp; ++op) {
+    entries[op] = NULL;
+    if (!tglu__op_present(op, problem) || one != (op == tglu__op_mlp)) continue;
+    facts = tglu__cuda_call_facts(context, problem, op, call);
+    entries[op] = tglu__cuda_select(plan, op, &facts);
+    if (entries[op] == NULL) return tglu__cuda_refuse(cuda, op, problem, &facts);
+  }
+  return TGLU_OK;
+}
+
 tglu_status tglu__cuda_run(const tglu_context *context, const void *planned,
                            const tglu__call *call) {
   const tglu__cuda *cuda = context->state;
   const tglu__cuda_plan *plan = planned;
-  const tglu__problem *problem = &plan->problem;
   tglu_status status = tglu__cuda_check_fork();
+  const tglu__cuda_entry *entries[TGLU__OPS];
   if (status == TGLU_OK) status = check_memory(cuda, call);
+  if (status == TGLU_OK) status = select_entries(context, plan, call, entries);
   if (status != TGLU_OK) return status;
-  const tglu__cuda_entry *entries[2] = {NULL, NULL};
-  for (tglu__op op = tglu__op_glu; op <= tglu__op_down; ++op) {
-    if (!tglu__op_present(op, problem)) continue;
-    tglu__call_facts facts = tglu__cuda_call_facts(context, problem, op, call);
-    entries[op] = tglu__cuda_select(plan, op, &facts);
-    if (entries[op] == NULL) return tglu__cuda_refuse(cuda, op, problem, &facts);
-  }
   /* NOTE: cuTensorMapEncodeTiled, too, wants a current context. */
   bool pushed;
   status = tglu__cuda_enter(cuda, &pushed);
   if (status != TGLU_OK) return status;
-  status = run(context, problem, entries, call);
+  status = run(context, &plan->problem, entries, call);
   tglu__cuda_leave(cuda, pushed);
   return status;
 }

@@ -20,6 +20,35 @@ static bool forced(const tglu__cuda *cuda, tglu__op op) {
   return cuda->forced_row >= 0 && tglu__rows[cuda->forced_row].op == op;
 }
 
+static const tglu__tuned *tuned_row(const tglu_context *context, tglu__op op,
+                                    const tglu__problem *problem,
+                                    const tglu__call_facts *facts) {
+  const tglu__cuda *cuda = context->state;
+  const tglu__tuned *tuned =
+    tglu__tune_find(context, op == tglu__op_glu ? TGLU__TUNE_GLU : TGLU__TUNE_DOWN,
+                    problem->dtype, problem->n, problem->k, facts->tokens);
+  bool valid = tuned != NULL && tglu__row_valid(&tglu__rows[tuned->row], problem, facts,
+                                                &cuda->facts, NULL);
+  return valid ? tuned : NULL;
+}
+
+/* One launch for both halves, where it is predicted to be faster than two.  Not in place of a
+ * half that was forced or measured.  Not under batch_invariant: more tokens than it takes
+ * would have other bits. */
+static int32_t choose_one_launch(const tglu_context *context, const tglu__problem *problem,
+                                 const tglu__call_facts *facts) {
+  const tglu__cuda *cuda = context->state;
+  if (cuda->forced_row >= 0 || context->options.batch_invariant) return -1;
+  if (tuned_row(context, tglu__op_glu, problem, facts) != NULL ||
+      tuned_row(context, tglu__op_down, problem, facts) != NULL)
+    return -1;
+  tglu__choice choice;
+  bool found = tglu__plan_choose(tglu__op_mlp, problem, facts, &cuda->facts, &choice, NULL);
+  if (!found || choice.predicted_us >= tglu__plan_pair_us(problem, facts, &cuda->facts))
+    return -1;
+  return choice.row;
+}
+
 int32_t tglu__cuda_choose_row(const tglu_context *context, tglu__op op,
                               const tglu__problem *problem, const tglu__call_facts *facts) {
   const tglu__cuda *cuda = context->state;
@@ -27,12 +56,9 @@ int32_t tglu__cuda_choose_row(const tglu_context *context, tglu__op op,
     const tglu__row *row = &tglu__rows[cuda->forced_row];
     return tglu__row_valid(row, problem, facts, &cuda->facts, NULL) ? cuda->forced_row : -1;
   }
-  const tglu__tuned *tuned =
-    tglu__tune_find(context, op == tglu__op_glu ? TGLU__TUNE_GLU : TGLU__TUNE_DOWN,
-                    problem->dtype, problem->n, problem->k, facts->tokens);
-  if (tuned != NULL &&
-      tglu__row_valid(&tglu__rows[tuned->row], problem, facts, &cuda->facts, NULL))
-    return tuned->row;
+  if (op == tglu__op_mlp) return choose_one_launch(context, problem, facts);
+  const tglu__tuned *tuned = tuned_row(context, op, problem, facts);
+  if (tuned != NULL) return tuned->row;
   tglu__choice choice;
   tglu__plan_choose(op, problem, facts, &cuda->facts, &choice, NULL);
   return choice.row;
@@ -46,6 +72,13 @@ const tglu__cuda_entry *tglu__cuda_select(const tglu__cuda_plan *plan, tglu__op 
   int32_t bucket = tglu__bucket_of(facts->tokens);
   int16_t entry = facts->x_aligned ? table->aligned[bucket] : table->general[bucket];
   return entry < 0 ? NULL : &plan->entries[entry];
+}
+
+bool tglu__cuda_in_one_launch(const tglu__cuda *cuda, const tglu__cuda_plan *plan,
+                              const tglu__call_facts *facts) {
+  return tglu__op_present(tglu__op_mlp, &plan->problem) &&
+         (forced(cuda, tglu__op_mlp) ||
+          tglu__cuda_select(plan, tglu__op_mlp, facts) != NULL);
 }
 
 /* The argument that keeps the rows from serving a call. */
@@ -101,7 +134,7 @@ tglu_status tglu__cuda_refuse(const tglu__cuda *cuda, tglu__op op,
 /* Rows without repeats: an entry for each. */
 typedef struct row_set {
   int32_t count;
-  int16_t rows[2 * 2 * TGLU__BUCKETS];
+  int16_t rows[TGLU__OPS * 2 * TGLU__BUCKETS];
 } row_set;
 
 /* The index of the row, which is added unless it is there; -1 for -1. */
@@ -113,9 +146,9 @@ static int16_t index_of(row_set *set, int32_t row) {
   return (int16_t)set->count++;
 }
 
-static tglu_status fill_table(const tglu_context *context, tglu__op op,
-                              const tglu__problem *problem, row_set *set,
-                              tglu__cuda_table *table) {
+/* Whether any call is served. */
+static bool fill_table(const tglu_context *context, tglu__op op, const tglu__problem *problem,
+                       row_set *set, tglu__cuda_table *table) {
   bool served = false;
   for (int32_t b = 0; b < TGLU__BUCKETS; ++b) {
     tglu__call_facts facts = {.tokens = tglu__cuda_planned_tokens(context, b),
@@ -127,25 +160,26 @@ static tglu_status fill_table(const tglu_context *context, tglu__op op,
       index_of(set, tglu__cuda_choose_row(context, op, problem, &facts));
     served = served || table->general[b] >= 0 || table->aligned[b] >= 0;
   }
-  if (served) return TGLU_OK;
-  tglu__call_facts facts = {.tokens = 1, .x_aligned = true, .x_reachable = true};
-  return tglu__cuda_refuse(context->state, op, problem, &facts);
+  return served;
 }
 
 static tglu_status fill_tables(const tglu_context *context, const tglu__problem *problem,
-                               row_set *set, tglu__cuda_table tables[2]) {
+                               row_set *set, tglu__cuda_table tables[TGLU__OPS]) {
   const tglu__cuda *cuda = context->state;
+  const tglu__call_facts facts = {.tokens = tglu__cuda_planned_tokens(context, 0),
+                                  .x_aligned = true, .x_reachable = true};
+  const bool one_launch = forced(cuda, tglu__op_mlp);
   set->count = 0;
-  memset(tables, 0xff, 2 * sizeof tables[0]); /* -1 */
+  memset(tables, 0xff, TGLU__OPS * sizeof tables[0]); /* -1 */
   if (cuda->forced_row >= 0) {
     tglu__op op = tglu__rows[cuda->forced_row].op;
-    tglu__call_facts facts = {.tokens = 1, .x_aligned = true, .x_reachable = true};
     if (!tglu__op_present(op, problem)) return tglu__cuda_refuse(cuda, op, problem, &facts);
   }
-  for (tglu__op op = tglu__op_glu; op <= tglu__op_down; ++op) {
-    if (!tglu__op_present(op, problem)) continue;
-    tglu_status status = fill_table(context, op, problem, set, &tables[op]);
-    if (status != TGLU_OK) return status;
+  for (tglu__op op = tglu__op_glu; op <= tglu__op_mlp; ++op) {
+    if (!tglu__op_present(op, problem) || (one_launch && op != tglu__op_mlp)) continue;
+    bool served = fill_table(context, op, problem, set, &tables[op]);
+    if (!served && (one_launch || op != tglu__op_mlp))
+      return tglu__cuda_refuse(cuda, op, problem, &facts);
   }
   return TGLU_OK;
 }
@@ -235,6 +269,12 @@ static tglu_stream_launch stream_record(tglu__op op, const tglu__problem *p, int
                               .offset = p->offset};
 }
 
+/* Where H lies, the call says; and each half's n is the other's k. */
+static tglu_stream_mlp_launch mlp_record(const tglu__problem *p, int32_t flags) {
+  return (tglu_stream_mlp_launch){.glu = stream_record(tglu__op_glu, p, flags),
+                                  .down = stream_record(tglu__op_down, p, flags)};
+}
+
 static tglu_status fill_entry(tglu_context *context, const tglu__problem *p,
                               tglu__cuda_entry *entry) {
   tglu__cuda *cuda = context->state;
@@ -245,6 +285,10 @@ static tglu_status fill_entry(tglu_context *context, const tglu__problem *p,
   if (status != TGLU_OK) return status;
   entry->function = kernel.function;
   entry->clusters = kernel.clusters;
+  if (row->op == tglu__op_mlp) {
+    entry->record.mlp = mlp_record(p, flags);
+    return TGLU_OK;
+  }
   if (tglu__row_is_stream(row)) {
     entry->record.stream = stream_record(row->op, p, flags);
     return TGLU_OK;
@@ -305,11 +349,26 @@ static tglu_status check_pointers(const tglu__cuda *cuda, const tglu__problem *p
   return TGLU_OK;
 }
 
+/* A row whose CTAs can not all be resident at once does not serve: two launches do. */
+static tglu_status check_residence(const tglu__cuda *cuda, tglu__cuda_plan *plan) {
+  tglu__cuda_table *table = &plan->tables[tglu__op_mlp];
+  for (int32_t b = 0; b < TGLU__BUCKETS; ++b) {
+    const int16_t entry = table->aligned[b];
+    if (entry < 0 || plan->entries[entry].clusters > 0) continue;
+    if (forced(cuda, tglu__op_mlp))
+      return tglu__fail(TGLU_ERR_UNSUPPORTED, "row: %s, which is forced, needs a block on "
+                        "every SM, and this context allows none",
+                        tglu__rows[cuda->forced_row].name);
+    table->aligned[b] = -1;
+  }
+  return TGLU_OK;
+}
+
 /* Within a slow scope. */
 static tglu_status create(tglu_context *context, const tglu__problem *problem,
                           tglu__cuda_plan **out) {
   row_set set;
-  tglu__cuda_table tables[2];
+  tglu__cuda_table tables[TGLU__OPS];
   tglu_status status = check_pointers(context->state, problem);
   if (status == TGLU_OK) status = fill_tables(context, problem, &set, tables);
   if (status != TGLU_OK) return status;
@@ -319,6 +378,7 @@ static tglu_status create(tglu_context *context, const tglu__problem *problem,
   memcpy(plan->tables, tables, sizeof tables);
   for (int32_t i = 0; i < set.count && status == TGLU_OK; ++i)
     status = fill_entry(context, problem, &plan->entries[i]);
+  if (status == TGLU_OK) status = check_residence(context->state, plan);
   if (status != TGLU_OK) {
     tglu__cuda_plan_destroy(context, plan);
     return status;

@@ -1,17 +1,19 @@
 /* An object planned for the CUDA backend: for each of its operations a row for every
  * bucket of token counts, with all that a launch needs and that does not change between
- * calls.  A GLU has one operation, so has a linear; an MLP has both. */
+ * calls.  A GLU has one operation, so has a linear; an MLP has both, and where few tokens are
+ * faster in one launch op mlp in their place. */
 #ifndef TGLU_CUDA_PLAN_H
 #define TGLU_CUDA_PLAN_H
 
 #include "../kernels/sm90/down_launch.h"
-#include "../kernels/sm90/stream_launch.h"
+#include "../kernels/sm90/stream_mlp_launch.h"
 #include "cuda/device.h"
 
 /* The parameter of a kernel; which one the row's schedule says. */
 typedef union tglu__cuda_record {
   tglu_glu_launch glu;
   tglu_stream_launch stream;
+  tglu_stream_mlp_launch mlp;
   tglu_down_launch down;
 } tglu__cuda_record;
 
@@ -34,7 +36,7 @@ typedef struct tglu__cuda_table {
 typedef struct tglu__cuda_plan {
   tglu__problem problem;
   size_t bytes;                   /* of the allocation                          */
-  tglu__cuda_table tables[2];     /* by tglu__op                                */
+  tglu__cuda_table tables[TGLU__OPS]; /* by tglu__op                            */
   tglu__cuda_entry entries[];
 } tglu__cuda_plan;
 
@@ -45,19 +47,25 @@ void tglu__cuda_plan_destroy(tglu_context *context, void *plan);
 
 /* Token count at which a bucket is planned. */
 int64_t tglu__cuda_planned_tokens(const tglu_context *context, int32_t bucket);
-/* THE choice of a row: forced, or tuned, or by the cost model; -1: none is valid. */
+/* THE choice of a row: forced, or tuned, or by the cost model; -1: none is valid.  Of op mlp
+ * also -1 where the other two operations' rows are to serve such a call. */
 int32_t tglu__cuda_choose_row(const tglu_context *context, tglu__op op,
                               const tglu__problem *problem, const tglu__call_facts *facts);
 /* The entry of a call, NULL if none serves it. */
 const tglu__cuda_entry *tglu__cuda_select(const tglu__cuda_plan *plan, tglu__op op,
                                           const tglu__call_facts *facts);
+/* Whether the call, whose facts for op mlp these are, is for op mlp alone: it has an entry, or
+ * such a row is forced.  Else it is for the other operations that the problem has. */
+bool tglu__cuda_in_one_launch(const tglu__cuda *cuda, const tglu__cuda_plan *plan,
+                              const tglu__call_facts *facts);
 /* Sets the message for a call or problem whose operation no row serves. */
 tglu_status tglu__cuda_refuse(const tglu__cuda *cuda, tglu__op op,
                               const tglu__problem *problem, const tglu__call_facts *facts);
 
 /* ---- launch.c ---- */
 /* The call of one operation within that of the object: an MLP's GLU writes H into the
- * workspace, its down projection reads it there.  workspace may be NULL for explain. */
+ * workspace, its down projection reads it there; op mlp has the object's own.  workspace may be
+ * NULL for explain. */
 tglu__call tglu__cuda_operation_call(const tglu__problem *problem, tglu__op op,
                                      const tglu__call *call);
 /* What an operation's call needs of a row.  Under batch_invariant the stride of x counts

@@ -1,8 +1,11 @@
 #include "plan/choose.h"
 
+#include <math.h>
+
+#include "../kernels/sm90/stream_mlp_launch.h"
+
 enum { GROUP_TOKENS = 2048 }; /* height of a raster group: 2048 beat 1024 by 1 % and 512 by
                                  4 % at 7B and 14B (H200, 2026-11-29)            */
-
 
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
@@ -22,12 +25,15 @@ static int32_t raster_group(const tglu__row *row) {
 }
 
 tglu__shape tglu__op_shape(tglu__op op, const tglu__problem *problem) {
+  const int64_t larger = problem->n > problem->k ? problem->n : problem->k;
+  if (op == tglu__op_mlp) return (tglu__shape){larger, larger};
   return op == tglu__op_glu ? (tglu__shape){problem->n, problem->k}
                             : (tglu__shape){problem->k, problem->n};
 }
 
 bool tglu__op_present(tglu__op op, const tglu__problem *problem) {
-  return op == tglu__op_glu ? problem->gate != NULL && problem->n > 0 : problem->has_down;
+  return (op == tglu__op_down || (problem->gate != NULL && problem->n > 0)) &&
+         (op == tglu__op_glu || problem->has_down);
 }
 
 /* Clusters in a column of tiles: down_split puts one tile, the others one a CTA. */
@@ -44,6 +50,8 @@ static const char *size_refusal(const tglu__row *row, const tglu__problem *probl
   bool glu = row->op == tglu__op_glu;
   tglu__shape shape = tglu__op_shape(row->op, problem);
   if (tokens > most) return "needs tokens below 2^31";
+  if (row->op == tglu__op_mlp)
+    return shape.n > most - 512 ? "needs hidden and intermediate below 2^31 - 512" : NULL;
   /* The last tile's columns are counted beyond N, by up to a tile. */
   if (shape.n > most - 255)
     return glu ? "needs intermediate below 2^31 - 255"
@@ -59,10 +67,11 @@ static const char *size_refusal(const tglu__row *row, const tglu__problem *probl
   return NULL;
 }
 
-static bool weights_aligned(tglu__op op, const tglu__problem *p) {
-  if (op == tglu__op_down) return tglu__matrix_aligned(p->down, p->k, p->ld_down);
-  return tglu__matrix_aligned(p->gate, p->n, p->ld) &&
-         tglu__matrix_aligned(p->up, p->n, p->ld);
+bool tglu__weights_aligned(tglu__op op, const tglu__problem *p) {
+  const bool glu = tglu__matrix_aligned(p->gate, p->n, p->ld) &&
+                   tglu__matrix_aligned(p->up, p->n, p->ld);
+  const bool down = tglu__matrix_aligned(p->down, p->k, p->ld_down);
+  return (op == tglu__op_down || glu) && (op == tglu__op_glu || down);
 }
 
 bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
@@ -74,7 +83,7 @@ bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
   } else if (!tglu__op_present(row->op, problem)) {
     refusal = "serves another operation";
   } else if ((refusal = size_refusal(row, problem, call->tokens)) != NULL) {
-  } else if (row->loader == tglu__loader_tma && !weights_aligned(row->op, problem)) {
+  } else if (row->loader == tglu__loader_tma && !tglu__weights_aligned(row->op, problem)) {
     refusal = "needs weights on 16 bytes with a row stride (ld) that is a multiple of 8";
   } else if (row->loader == tglu__loader_tma && !call->x_aligned) {
     refusal = "needs x on 16 bytes with a stride (ldx) that is a multiple of 8";
@@ -89,6 +98,10 @@ bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
   } else if (row->cluster_m > TGLU__MAX_CLUSTER || device->clusters[row->cluster_m] < 1) {
     refusal = "needs more SMs side by side than the device or its SM limit (sm_limit) "
               "leaves";
+  } else if (row->op == tglu__op_mlp && call->tokens > row->tile_m) {
+    refusal = "needs no more tokens than its one tile has";
+  } else if (row->op == tglu__op_mlp && !device->cooperative) {
+    refusal = "needs a device whose blocks may wait for each other (cooperative launches)";
   } else if (tglu__row_is_stream(row) && row->loader == tglu__loader_tma &&
              tile_rows_of(row, call->tokens) > device->sm_count) {
     refusal = "needs no more tiles of tokens than SMs";
@@ -111,6 +124,18 @@ static void plan_stream(const tglu__row *r, const tglu__problem *problem, int64_
   choice->group = 1;
 }
 
+/* One CTA an SM, all resident at once: each waits for the others. */
+static void plan_mlp(const tglu__row *r, const tglu__problem *problem,
+                     const tglu__device_facts *device, tglu__choice *choice) {
+  const int64_t larger = tglu__op_shape(r->op, problem).n;
+  const int64_t ctas = larger < device->sm_count ? larger : device->sm_count;
+  choice->tile_rows = choice->grid_y = choice->group = 1;
+  choice->clusters = (int32_t)ctas;
+  choice->tile_columns = (int32_t)ceil_div(larger, r->tile_n);
+  choice->waves = (int32_t)(ceil_div(ceil_div(problem->n, ctas), r->tile_n) +
+                            ceil_div(ceil_div(problem->k, ctas), TGLU_STREAM_MLP_DOWN_ROWS));
+}
+
 static void plan_tiles(const tglu__row *r, const tglu__problem *problem, int64_t tokens,
                        const tglu__device_facts *device, tglu__choice *choice) {
   int64_t rows = tile_rows_of(r, tokens);
@@ -130,7 +155,9 @@ void tglu__plan_launch(int32_t row, const tglu__problem *problem, int64_t tokens
   const tglu__row *r = &tglu__rows[row];
   int64_t smem = tglu__row_smem_bytes(r, tokens, tglu__op_shape(r->op, problem).k);
   *choice = (tglu__choice){.row = row, .smem_bytes = (int32_t)smem};
-  if (tglu__row_is_stream(r)) {
+  if (r->op == tglu__op_mlp) {
+    plan_mlp(r, problem, device, choice);
+  } else if (tglu__row_is_stream(r)) {
     plan_stream(r, problem, tokens, device, choice);
   } else {
     plan_tiles(r, problem, tokens, device, choice);
@@ -158,6 +185,16 @@ bool tglu__plan_choose(tglu__op op, const tglu__problem *problem,
   *choice = best;
   if (runner_up != NULL) *runner_up = second;
   return best.row >= 0;
+}
+
+double tglu__plan_pair_us(const tglu__problem *problem, const tglu__call_facts *call,
+                          const tglu__device_facts *device) {
+  const tglu__call_facts h = {.tokens = call->tokens, .x_aligned = true, .x_reachable = true};
+  tglu__choice glu, down;
+  if (!tglu__plan_choose(tglu__op_glu, problem, call, device, &glu, NULL) ||
+      !tglu__plan_choose(tglu__op_down, problem, &h, device, &down, NULL))
+    return INFINITY;
+  return tglu__plan_mlp_us(glu.predicted_us, down.predicted_us);
 }
 
 enum {

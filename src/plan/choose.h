@@ -17,6 +17,8 @@ typedef struct tglu__device_facts {
   int32_t smem_bytes;                      /* most dynamic shared memory a block */
   int32_t clusters[TGLU__MAX_CLUSTER + 1]; /* [c]: clusters of c such CTAs that can
                                               be resident at once; 0: none       */
+  int32_t cooperative;                     /* 1: CTAs of a launch may wait for each
+                                              other                              */
 } tglu__device_facts;
 
 /* What a call adds to one operation of the problem; x is that operation's input. */
@@ -27,7 +29,8 @@ typedef struct tglu__call_facts {
 } tglu__call_facts;
 
 /* A row and its launch.  Stream rows: CTA (x, y) takes the y-th share of the result's columns
- * for the x-th tile of tokens.  The others: a cluster walks tiles. */
+ * for the x-th tile of tokens; op mlp: CTA x takes a share of both halves' columns.  The others:
+ * a cluster walks tiles. */
 typedef struct tglu__choice {
   int32_t row;          /* index into tglu__rows                               */
   int32_t tile_rows, tile_columns, group; /* as in the launch record; stream rows: token
@@ -39,17 +42,20 @@ typedef struct tglu__choice {
   double predicted_us;
 } tglu__choice;
 
-/* One operation of a problem: result [tokens, n] from x [tokens, k] and weights [n, k]. */
+/* One operation of a problem: result [tokens, n] from x [tokens, k] and weights [n, k].  Of op
+ * mlp both are the larger of the two halves', so that what it says of sizes holds for both. */
 typedef struct tglu__shape {
   int64_t n, k;
 } tglu__shape;
 tglu__shape tglu__op_shape(tglu__op op, const tglu__problem *problem);
-/* Whether the problem has the operation: an MLP has both. */
+/* Whether the problem has the operation: an MLP has both halves, and so op mlp. */
 bool tglu__op_present(tglu__op op, const tglu__problem *problem);
 
 /* What one tensor map can describe: 16-byte pointer, stride a multiple of 8 elements
  * below 2^39; the stride does not count where there is one row. */
 bool tglu__matrix_aligned(const void *pointer, int64_t rows, int64_t ld);
+/* Whether all weights of the operation are. */
+bool tglu__weights_aligned(tglu__op op, const tglu__problem *problem);
 /* What up to 8 maps can (the general loader): stride below 2^36 elements. */
 bool tglu__matrix_reachable(int64_t rows, int64_t ld);
 
@@ -68,6 +74,10 @@ double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *probl
                           int64_t tokens);
 /* Predicted time of an MLP whose two launches take so long alone. */
 double tglu__plan_mlp_us(double glu_us, double down_us);
+/* The same of the rows that tglu__plan_choose has for both halves; call: of x.  INFINITY where
+ * there is none for one. */
+double tglu__plan_pair_us(const tglu__problem *problem, const tglu__call_facts *call,
+                          const tglu__device_facts *device);
 
 /* The valid row of this operation with the least predicted time; of equals the first in
  * the table.  False if no row is valid.  runner_up may be NULL; its row is -1 if there is

@@ -71,8 +71,15 @@ static const struct {
   [tglu__op_down] = {2.2, 4.25e6, 60e3, 0.065e-3, 0.3, 0.3, 6.0},
 };
 
-/* Of an MLP: what of the second launch's start is hidden behind the first; and for one token
- * what a row that streams gains there on one with tiles, whose ring takes longer to start. */
+/* Op mlp: as those that stream, with one start for both halves. */
+static const struct {
+  double fixed_us, bytes_per_us, sm_bytes_per_us;
+  double x_us, h_us; /* an element of X and of H, which all CTAs read at the same time */
+} one_launch = {4.0, 4.35e6, 60e3, 0.12e-3, 0.065e-3};
+
+/* Of an MLP in two launches: what of the second one's start is hidden behind the first; and
+ * for one token what a row that streams gains there on one with tiles, whose ring takes longer
+ * to start. */
 static const double mlp_hidden_us = 1.2, mlp_stream_us = 0.7;
 
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
@@ -159,9 +166,20 @@ static double stream_us(const tglu__choice *choice, const tglu__row *row, tglu__
          (row->schedule == tglu__schedule_stream_wide ? stream[row->op].wide_us : 0);
 }
 
+static double one_launch_us(const tglu__choice *choice, const tglu__problem *problem,
+                            int64_t tokens) {
+  double weights = 6.0 * (double)problem->n * (double)problem->k;
+  double rate = (double)choice->clusters * one_launch.sm_bytes_per_us;
+  if (rate > one_launch.bytes_per_us) rate = one_launch.bytes_per_us;
+  return one_launch.fixed_us + weights / rate +
+         (double)tokens * ((double)problem->k * one_launch.x_us +
+                           (double)problem->n * one_launch.h_us);
+}
+
 double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *problem,
                           int64_t tokens) {
   const tglu__row *row = &tglu__rows[choice->row];
+  if (row->op == tglu__op_mlp) return one_launch_us(choice, problem, tokens);
   tglu__shape shape = tglu__op_shape(row->op, problem);
   if (!tglu__row_is_stream(row)) return tiles_us(choice, row, shape, tokens);
   bool behind_glu = row->op == tglu__op_down && tglu__op_present(tglu__op_glu, problem);

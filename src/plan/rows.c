@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "../kernels/sm90/down_launch.h"
-#include "../kernels/sm90/stream_launch.h"
+#include "../kernels/sm90/stream_mlp_launch.h"
 
 #define DTYPE_bf16 TGLU_DTYPE_BF16
 #define DTYPE_f16 TGLU_DTYPE_F16
@@ -41,7 +41,8 @@ int32_t tglu__row_find(const char *name) {
 
 bool tglu__row_is_stream(const tglu__row *row) {
   return row->schedule == tglu__schedule_stream ||
-         row->schedule == tglu__schedule_stream_wide;
+         row->schedule == tglu__schedule_stream_wide ||
+         row->schedule == tglu__schedule_stream_mlp;
 }
 
 static int32_t is_wide(const tglu__row *row) {
@@ -65,15 +66,19 @@ int32_t tglu__row_weight_box_rows(const tglu__row *row) {
                               row->schedule == tglu__schedule_gate_first);
 }
 
+static int64_t stream_smem_bytes(const tglu__row *row, int64_t tokens, int64_t k) {
+  const int64_t most_k = 1 << 24; /* more than any SM holds, and no overflow */
+  if (row->loader == tglu__loader_general) tokens = 0; /* they stay in memory */
+  const int32_t m = (int32_t)(tokens < row->tile_m ? tokens : row->tile_m);
+  const int32_t columns = (int32_t)(k < most_k ? k : most_k);
+  if (row->op == tglu__op_mlp)
+    return tglu_stream_mlp_smem_bytes(row->stages, m, columns, columns);
+  return tglu_stream_smem_bytes(row->tile_m, row->tile_n, row->stages,
+                                row->op == tglu__op_glu, is_wide(row), m, columns);
+}
+
 int64_t tglu__row_smem_bytes(const tglu__row *row, int64_t tokens, int64_t k) {
-  if (tglu__row_is_stream(row)) {
-    const int64_t most_k = 1 << 24; /* more than any SM holds, and no overflow */
-    if (row->loader == tglu__loader_general) tokens = 0; /* they stay in memory */
-    return tglu_stream_smem_bytes(row->tile_m, row->tile_n, row->stages,
-                                  row->op == tglu__op_glu, is_wide(row),
-                                  (int32_t)(tokens < row->tile_m ? tokens : row->tile_m),
-                                  (int32_t)(k < most_k ? k : most_k));
-  }
+  if (tglu__row_is_stream(row)) return stream_smem_bytes(row, tokens, k);
   if (row->op == tglu__op_down)
     return tglu_down_smem_bytes(row->tile_m, row->tile_n, row->stages, row->cluster_m,
                                 row->schedule == tglu__schedule_down_split);

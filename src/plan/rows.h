@@ -23,15 +23,19 @@ typedef enum tglu__schedule {
   tglu__schedule_paired_general,
   tglu__schedule_stream,          /* op glu and down: stream_launch.h           */
   tglu__schedule_stream_wide,
+  tglu__schedule_stream_mlp,      /* op mlp: stream_mlp_launch.h                */
   tglu__schedule_down_pingpong,   /* op down: down_launch.h                     */
   tglu__schedule_down_coop,
   tglu__schedule_down_split
 } tglu__schedule;
 
 typedef enum tglu__op {
-  tglu__op_glu, /* H = act(X Wg^T + bg) * (X Wu^T + bu)                         */
-  tglu__op_down /* O = X W^T + b (+ R): an MLP's second half, and a linear      */
+  tglu__op_glu,  /* H = act(X Wg^T + bg) * (X Wu^T + bu)                        */
+  tglu__op_down, /* O = X W^T + b (+ R): an MLP's second half, and a linear     */
+  tglu__op_mlp   /* both in one launch                                          */
 } tglu__op;
+
+enum { TGLU__OPS = 3 };
 
 typedef enum tglu__loader {
   tglu__loader_tma,    /* 16-byte pointers, strides a multiple of 8 elements */
@@ -40,7 +44,7 @@ typedef enum tglu__loader {
 
 typedef struct tglu__row {
   const char *name;          /* of the row and of its kernel                    */
-  const char *op_name;       /* "glu" or "down"                                 */
+  const char *op_name;       /* "glu", "down" or "mlp"                          */
   const char *schedule_name;
   tglu__op op;
   tglu_dtype dtype;
@@ -52,7 +56,6 @@ typedef struct tglu__row {
   tglu__loader loader;
   const tglu__cubin *cubin;
 } tglu__row;
-
 
 extern const tglu__row tglu__rows[];
 extern const int32_t tglu__row_total;
@@ -70,8 +73,9 @@ int32_t tglu__row_threads(const tglu__row *row);
 int32_t tglu__row_b_rows(const tglu__row *row);
 /* Rows of one box of the weights' maps.  Not for stream rows. */
 int32_t tglu__row_weight_box_rows(const tglu__row *row);
-/* Dynamic shared memory of a launch for so many tokens and columns of x; only that of stream
- * rows, which hold tokens whole, depends on them and grows with both. */
+/* Dynamic shared memory of a launch for so many tokens and columns of x (op mlp: of x or H,
+ * whichever has more); only that of stream rows, which hold tokens whole, depends on them and
+ * grows with both. */
 int64_t tglu__row_smem_bytes(const tglu__row *row, int64_t tokens, int64_t k);
 
 #endif /* TGLU_PLAN_ROWS_H */
