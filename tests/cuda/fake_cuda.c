@@ -1,5 +1,6 @@
 #include "fake_cuda.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -32,6 +33,7 @@ void fake_cuda_reset(void) {
   state.major = 9;
   state.sm_count = 132;
   state.smem_bytes = 232448;
+  state.cooperative = state.blocks_an_sm = 1;
   state.clusters_of_4 = 30;
   depth = 0;
   capture_mode = TGLU__CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -118,6 +120,7 @@ CALL(cuDeviceGetAttribute, int32_t *value, int32_t attribute, tglu__CUdevice dev
     case TGLU__CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
       *value = state.smem_bytes;
       break;
+    case TGLU__CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH: *value = state.cooperative; break;
     default: return TGLU__CUDA_ERROR_INVALID_VALUE;
   }
   return 0;
@@ -225,6 +228,15 @@ CALL(cuOccupancyMaxActiveClusters, int32_t *clusters, tglu__CUfunction function,
   return 0;
 }
 
+CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, int32_t *blocks, tglu__CUfunction function,
+     int32_t threads, size_t smem_bytes) {
+  RECORD("cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  if (threads != 384 || smem_bytes > (size_t)((fake_module *)(void *)function)->smem_limit)
+    return TGLU__CUDA_ERROR_INVALID_VALUE;
+  *blocks = state.blocks_an_sm;
+  return 0;
+}
+
 CALL(cuThreadExchangeStreamCaptureMode, int32_t *mode) {
   RECORD("cuThreadExchangeStreamCaptureMode");
   int32_t before = capture_mode;
@@ -275,10 +287,20 @@ CALL(cuTensorMapEncodeTiled, tglu__CUtensorMap *map, int32_t type, uint32_t rank
 
 /* Bytes of the kernel's parameter, by its schedule. */
 static size_t record_bytes(const char *kernel) {
+  if (strstr(kernel, "_sm90_stream_mlp") != NULL) return sizeof(tglu_stream_mlp_launch);
   if (strstr(kernel, "_sm90_stream") != NULL) return sizeof(tglu_stream_launch);
   if (strstr(kernel, "_sm90_down_") != NULL) return sizeof(tglu_down_launch);
   if (strstr(kernel, "_general_") != NULL) return sizeof(tglu_glu_general_launch);
   return sizeof(tglu_glu_launch);
+}
+
+/* CTAs that wait for each other must all be resident. */
+static bool fits_cooperative(const tglu__CUlaunchConfig *config) {
+  const uint32_t ctas = config->gridDimX * config->gridDimY * config->gridDimZ;
+  for (uint32_t i = 0; i < config->numAttrs; ++i)
+    if (config->attrs[i].id == TGLU__CU_LAUNCH_ATTRIBUTE_COOPERATIVE)
+      return state.cooperative && ctas <= (uint32_t)(state.sm_count * state.blocks_an_sm);
+  return true;
 }
 
 CALL(cuLaunchKernelEx, const tglu__CUlaunchConfig *config, tglu__CUfunction function,
@@ -287,6 +309,7 @@ CALL(cuLaunchKernelEx, const tglu__CUlaunchConfig *config, tglu__CUfunction func
   const fake_module *module = (const fake_module *)(void *)function;
   if (depth == 0 || extra != NULL || config->numAttrs > 4 || !module->live ||
       stack[depth - 1]->device != module->device || config->gridDimX == 0 ||
+      !fits_cooperative(config) ||
       (int32_t)config->sharedMemBytes > module->smem_limit)
     return TGLU__CUDA_ERROR_INVALID_VALUE;
   pthread_mutex_lock(&state.lock);

@@ -8,7 +8,7 @@
 #include <pthread.h>
 
 #include "../kernels/sm90/down_launch.h"
-#include "../kernels/sm90/stream_launch.h"
+#include "../kernels/sm90/stream_mlp_launch.h"
 #include "cuda/cuda_abi.h"
 
 enum {
@@ -33,6 +33,7 @@ typedef struct fake_encode {
 typedef union fake_record {
   tglu_glu_general_launch general;
   tglu_stream_launch stream;
+  tglu_stream_mlp_launch mlp;
   tglu_down_launch down;
 } fake_record;
 
@@ -55,7 +56,8 @@ typedef struct fake_cuda {
   /* ---- what the machine is ---- */
   int32_t version, devices;
   int32_t init_result;
-  int32_t major, minor, sm_count, smem_bytes;
+  int32_t major, minor, sm_count, smem_bytes, cooperative;
+  int32_t blocks_an_sm;         /* answer to how many of any kernel fit an SM       */
   int32_t clusters_of_4;        /* answer for clusters of 4; others sm_count / size */
   uint64_t host_pointer;        /* this address is host memory                      */
   uint64_t other_pointer;       /* this one lies on the other device                */

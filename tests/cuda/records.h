@@ -24,7 +24,7 @@ void expect_out_map(const tglu_tensor_map *map, const tglu__row *row, uint64_t a
                     uint64_t columns, uint64_t rows, uint64_t stride_elements);
 
 /* Grid, block, cluster, shared memory, stream and attributes of a launch with [m, n]
- * outputs and x of k columns on sms SMs. */
+ * outputs (of an MLP in one launch: H) and x of k columns on sms SMs. */
 void expect_config(const fake_launch *l, const tglu__row *row, int64_t m, int64_t n, int64_t k,
                    int32_t sms, int32_t pdl);
 

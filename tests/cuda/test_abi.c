@@ -22,6 +22,7 @@ SAME(CUDA_ERROR_INVALID_CONTEXT);
 SAME(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 SAME(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 SAME(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+SAME(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH);
 SAME(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
 SAME(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 SAME(CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
@@ -42,6 +43,7 @@ SAME(CU_TENSOR_MAP_L2_PROMOTION_NONE);
 SAME(CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 SAME(CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
 SAME(CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+SAME(CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
 SAME(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
 SAME(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
 
@@ -57,6 +59,7 @@ SIZE(CUlaunchAttribute);
 SIZE(CUlaunchConfig);
 OFFSET(CUlaunchAttribute, id);
 OFFSET(CUlaunchAttribute, value);
+OFFSET(CUlaunchAttributeValue, cooperative);
 OFFSET(CUlaunchAttributeValue, clusterDim.x);
 OFFSET(CUlaunchAttributeValue, clusterDim.y);
 OFFSET(CUlaunchAttributeValue, clusterDim.z);
@@ -90,7 +93,8 @@ static const struct {
   NAME(cuDevicePrimaryCtxRelease), NAME(cuCtxGetCurrent), NAME(cuCtxPushCurrent),
   NAME(cuCtxPopCurrent), NAME(cuModuleLoadData), NAME(cuModuleUnload),
   NAME(cuModuleGetFunction), NAME(cuFuncSetAttribute), NAME(cuFuncLoad),
-  NAME(cuOccupancyMaxActiveClusters), NAME(cuThreadExchangeStreamCaptureMode),
+  NAME(cuOccupancyMaxActiveClusters), NAME(cuOccupancyMaxActiveBlocksPerMultiprocessor),
+  NAME(cuThreadExchangeStreamCaptureMode),
   NAME(cuPointerGetAttribute), NAME(cuTensorMapEncodeTiled), NAME(cuLaunchKernelEx),
   NAME(cuGetErrorName), NAME(cuGetErrorString),
 };

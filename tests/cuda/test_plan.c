@@ -17,10 +17,11 @@ static tglu__problem problem(int64_t n, int64_t k, tglu_dtype dtype) {
                          .ld_down = (n + 7) / 8 * 8};
 }
 
-/* The same with so many outputs and so much to sum over, whatever the row's operation. */
+/* The same with so many outputs and so much to sum over, whatever the row's operation (mlp: of
+ * its first half). */
 static tglu__problem problem_of(const tglu__row *row, int64_t outputs, int64_t depth) {
-  return row->op == tglu__op_glu ? problem(outputs, depth, row->dtype)
-                                 : problem(depth, outputs, row->dtype);
+  return row->op == tglu__op_down ? problem(depth, outputs, row->dtype)
+                                  : problem(outputs, depth, row->dtype);
 }
 
 static bool served(tglu__op op, tglu_dtype dtype) {
@@ -30,7 +31,7 @@ static bool served(tglu__op op, tglu_dtype dtype) {
 }
 
 static tglu__device_facts device(int32_t sms) {
-  tglu__device_facts facts = {.sm_count = sms, .smem_bytes = 232448};
+  tglu__device_facts facts = {.sm_count = sms, .smem_bytes = 232448, .cooperative = 1};
   for (int size = 1; size <= TGLU__MAX_CLUSTER; ++size) facts.clusters[size] = sms / size;
   return facts;
 }
@@ -75,9 +76,11 @@ static void names(void **unused) {
     const tglu__row *row = &tglu__rows[i];
     bool stream = strncmp(row->schedule_name, "stream", 6) == 0;
     assert_int_equal(tglu__row_is_stream(row), stream);
-    assert_string_equal(row->op_name, row->op == tglu__op_glu ? "glu" : "down");
+    static const char *const op_names[TGLU__OPS] = {"glu", "down", "mlp"};
+    assert_string_equal(row->op_name, op_names[row->op]);
+    assert_int_equal(row->op == tglu__op_mlp, strcmp(row->schedule_name, "stream_mlp") == 0);
     assert_int_equal(tglu__row_threads(row),
-                     stream && strcmp(row->schedule_name, "stream") != 0 ? 640 : 384);
+                     strcmp(row->schedule_name, "stream_wide") == 0 ? 640 : 384);
     if (!stream) assert_true(tglu__row_weight_box_rows(row) <= 256);
   }
 }
@@ -167,10 +170,68 @@ static void predicate_tokens(const tglu__row *row) {
                    tglu__row_smem_bytes(row, row->tile_m, 16000) <= d.smem_bytes);
 }
 
+/* Op mlp: both halves' weights, few tokens, CTAs that wait for each other. */
+static void predicate_mlp(const tglu__row *row) {
+  tglu__device_facts d = device(132);
+  const tglu__problem good = problem(200, 64, row->dtype);
+  tglu__call_facts c = call(row->tile_m);
+  const char *why = "unset";
+  assert_true(tglu__row_valid(row, &good, &c, &d, &why));
+  assert_null(why);
+  tglu__problem p = good;
+  p.dtype = row->dtype == TGLU_DTYPE_BF16 ? TGLU_DTYPE_F16 : TGLU_DTYPE_BF16;
+  expect_refused(row, &p, &c, &d, "dtype");
+  p = good, p.gate = NULL;
+  expect_refused(row, &p, &c, &d, "operation");
+  p = good, p.has_down = false;
+  expect_refused(row, &p, &c, &d, "operation");
+  p = good, p.n = 0;
+  expect_refused(row, &p, &c, &d, "operation");
+  for (int i = 0; i < 5; ++i) {
+    const void *off = (const char *)aligned + 8;
+    p = good;
+    if (i == 0) p.gate = off;
+    if (i == 1) p.up = off;
+    if (i == 2) p.down = off;
+    if (i == 3) p.ld = 65;
+    if (i == 4) p.ld_down = 201;
+    expect_refused(row, &p, &c, &d, "weights on 16 bytes");
+  }
+  p = problem(INT32_MAX - 511, 64, row->dtype);
+  expect_refused(row, &p, &c, &d, "intermediate");
+  p = problem(64, INT32_MAX - 511, row->dtype);
+  expect_refused(row, &p, &c, &d, "hidden");
+  c.x_aligned = false;
+  expect_refused(row, &good, &c, &d, "ldx");
+  c = call(row->tile_m + 1);
+  expect_refused(row, &good, &c, &d, "tokens");
+  c = call(row->tile_m);
+  for (int i = 0; i < 2; ++i) { /* X and H share their place */
+    p = problem(i ? 64 : 1000, i ? 1000 : 64, row->dtype);
+    d.smem_bytes = (int32_t)tglu__row_smem_bytes(row, row->tile_m, 1000);
+    assert_true(tglu__row_valid(row, &p, &c, &d, NULL));
+    --d.smem_bytes;
+    expect_refused(row, &p, &c, &d, "shared memory");
+    c.tokens = 1;
+    assert_true(tglu__row_valid(row, &p, &c, &d, NULL));
+    c.tokens = row->tile_m;
+  }
+  d = device(1);
+  assert_true(tglu__row_valid(row, &good, &c, &d, NULL));
+  d.cooperative = 0;
+  expect_refused(row, &good, &c, &d, "cooperative");
+  d = device(0);
+  expect_refused(row, &good, &c, &d, "sm_limit");
+}
+
 static void predicate(void **unused) {
   (void)unused;
   for (int32_t i = 0; i < tglu__row_total; ++i) {
     const tglu__row *row = &tglu__rows[i];
+    if (row->op == tglu__op_mlp) {
+      predicate_mlp(row);
+      continue;
+    }
     tglu__device_facts d = device(132);
     tglu__call_facts c = call(100);
     const tglu__problem good = problem_of(row, 200, 64);
@@ -234,6 +295,22 @@ static void expect_tiles(const tglu__row *row, const tglu__choice *c, int64_t m,
   assert_int_equal(c->grid_y, 1);
 }
 
+static void expect_mlp_launches(int32_t row, const tglu__device_facts *d) {
+  static const int64_t sizes[][2] = {{4864, 896}, {7, 896}, {896, 7}, {1, 1}, {131, 132}};
+  for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; ++i) {
+    const int64_t n = sizes[i][0], k = sizes[i][1], larger = n > k ? n : k;
+    const tglu__problem p = problem(n, k, tglu__rows[row].dtype);
+    tglu__choice c;
+    tglu__plan_launch(row, &p, 5, d, &c);
+    assert_int_equal(c.row, row);
+    assert_int_equal(c.smem_bytes, tglu__row_smem_bytes(&tglu__rows[row], 5, larger));
+    assert_int_equal(c.clusters, larger < d->sm_count ? larger : d->sm_count);
+    assert_int_equal(c.grid_y, 1);
+    const int64_t h = (n + c.clusters - 1) / c.clusters, o = (k + c.clusters - 1) / c.clusters;
+    assert_int_equal(c.waves, (h + 15) / 16 + (o + 7) / 8);
+  }
+}
+
 static void launches(void **unused) {
   (void)unused;
   for (int32_t sms = 1; sms <= 132; ++sms) {
@@ -241,6 +318,10 @@ static void launches(void **unused) {
     for (int32_t i = 0; i < tglu__row_total; ++i) {
       const tglu__row *row = &tglu__rows[i];
       if (row->cluster_m > sms) continue;
+      if (row->op == tglu__op_mlp) {
+        expect_mlp_launches(i, &d);
+        continue;
+      }
       for (int64_t m = 1; m < 20000; m = m * 2 + m / 3 + 1) {
         int64_t n = m % 5 ? 4864 : 7;
         tglu__problem p = problem_of(row, n, 896);
@@ -297,17 +378,19 @@ static int expect_choices(tglu__op op, const tglu__problem *p, const tglu__devic
 
 static void choices(void **unused) {
   (void)unused;
-  int asked = 0, down = 0;
+  int asked = 0, down = 0, mlp = 0;
   for (int i = 0; i < MODELS; ++i) {
     for (int32_t sms = 1; sms <= 132; sms += sms < 8 ? 1 : 31) {
       tglu__device_facts d = device(sms);
       tglu__problem p = problem(models[i][1], models[i][0], TGLU_DTYPE_BF16);
       asked += expect_choices(tglu__op_glu, &p, &d);
       down += expect_choices(tglu__op_down, &p, &d);
+      mlp += expect_choices(tglu__op_mlp, &p, &d);
     }
   }
   assert_true(asked > 100);
   if (served(tglu__op_down, TGLU_DTYPE_BF16)) assert_true(down > 100);
+  if (served(tglu__op_mlp, TGLU_DTYPE_BF16)) assert_true(mlp > 100);
 }
 
 /* The prediction is never below what the card could do at best. */
@@ -333,6 +416,11 @@ static void predictions_are_possible(void **unused) {
       if (us[1] == 0) continue;
       assert_true(tglu__plan_mlp_us(us[0], us[1]) < us[0] + us[1]);
       assert_true(tglu__plan_mlp_us(us[0], us[1]) > us[0]);
+      assert_true(tglu__plan_pair_us(&p, &f, &d) == tglu__plan_mlp_us(us[0], us[1]));
+      tglu__choice one;
+      if (!tglu__plan_choose(tglu__op_mlp, &p, &f, &d, &one, NULL)) continue;
+      assert_true(m <= tglu__rows[one.row].tile_m);
+      assert_true(one.predicted_us > 6.0 * (double)p.n * (double)p.k / 4.8e6);
     }
   }
 }

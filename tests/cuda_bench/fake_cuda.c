@@ -174,6 +174,7 @@ CALL(cuDeviceGetAttribute, int *value, int attribute, int device) {
   case 38: *value = 65536; return 0; /* L2: small, as the shapes are */
   case 75: *value = number("FAKE_MAJOR", 9); return 0;
   case 76: *value = 0; return 0;
+  case 95: *value = 1; return 0;
   case 97: *value = 232448; return 0;
   default: return INVALID;
   }
@@ -299,6 +300,13 @@ CALL(cuOccupancyMaxActiveClusters, int *clusters, void *function,
      const gpu_launch_config *config) {
   (void)function;
   *clusters = 132 / (int)config->grid_x;
+  return 0;
+}
+
+CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *blocks, void *function, int threads,
+     size_t smem_bytes) {
+  (void)function, (void)threads, (void)smem_bytes;
+  *blocks = 1;
   return 0;
 }
 

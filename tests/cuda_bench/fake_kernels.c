@@ -7,7 +7,7 @@
 #include "../../cli/numbers.h"
 #include "../../kernels/sm90/down_launch.h"
 #include "../../kernels/sm90/launch.h"
-#include "../../kernels/sm90/stream_launch.h"
+#include "../../kernels/sm90/stream_mlp_launch.h"
 #include "fake.h"
 
 static double load(const uint16_t *data, int dtype, int64_t i) {
@@ -222,11 +222,9 @@ static double rest_of(const void *bias, const void *residual, int dtype, int64_t
   return (bias ? load(bias, dtype, column) : 0) + (residual ? load(residual, dtype, at) : 0);
 }
 
-static void run_stream(const fake_op *op) {
-  tglu_stream_launch l;
-  memcpy(&l, op->words, sizeof l);
-  int dtype = dtype_of(op->kernel), down = strncmp(op->kernel, "down_", 5) == 0;
-  int64_t last = (int64_t)l.m * l.n - held("FAKE_UNWRITTEN", op->kernel);
+static void stream(const fake_op *op, tglu_stream_launch l, int down, int unwritten) {
+  int dtype = dtype_of(op->kernel);
+  int64_t last = (int64_t)l.m * l.n - unwritten;
   for (int64_t i = 0; i < last; i++) {
     int64_t row = i / l.n, column = i % l.n;
     const uint16_t *x = (const uint16_t *)l.x + row * l.ldx;
@@ -242,6 +240,19 @@ static void run_stream(const fake_op *op) {
     }
     store(l.out, dtype, row * l.ldo + column, factor_of(op) * value);
   }
+}
+
+static void run_stream(const fake_op *op) {
+  tglu_stream_launch l;
+  memcpy(&l, op->words, sizeof l);
+  stream(op, l, strncmp(op->kernel, "down_", 5) == 0, held("FAKE_UNWRITTEN", op->kernel));
+}
+
+static void run_stream_mlp(const fake_op *op) {
+  tglu_stream_mlp_launch l;
+  memcpy(&l, op->words, sizeof l);
+  stream(op, l.glu, 0, 0);
+  stream(op, l.down, 1, held("FAKE_UNWRITTEN", op->kernel));
 }
 
 static void run_down(const fake_op *op) {
@@ -268,7 +279,12 @@ static double row_us(const char *name, double flop) {
 static int row_op(const char *name, void **parameters, fake_op *op) {
   size_t bytes;
   double flop;
-  if (is_stream(name)) {
+  if (strncmp(name, "mlp_", 4) == 0) {
+    const tglu_stream_mlp_launch *l = parameters[0];
+    bytes = sizeof *l;
+    op->run = run_stream_mlp;
+    flop = 6.0 * l->glu.m * (double)l->glu.n * l->glu.k;
+  } else if (is_stream(name)) {
     const tglu_stream_launch *l = parameters[0];
     bytes = sizeof *l;
     op->run = run_stream;
