@@ -256,7 +256,8 @@ void data_bind(const data *d, int set, tglu_mlp_desc *mlp) {
   mlp->down = (const void *)(uintptr_t)from->down;
   if (s->op == OP_DOWN) {
     desc->layout = TGLU_LAYOUT_SEPARATE;
-    desc->gate = desc->up = mlp->down;
+    /* Off 16 bytes, so that no row computes both halves: what is asked for is the second. */
+    desc->gate = desc->up = (const char *)mlp->down + 2;
     return;
   }
   const char *w = (const char *)(uintptr_t)from->w;

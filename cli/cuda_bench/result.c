@@ -277,7 +277,8 @@ static int parse_line(const char *path, int number, char *line, const int *map, 
     }
   }
   if (line) return cli_error(CLI_INPUT, "%s: line %d has too many fields", path, number);
-  op_kind op = r->down_row[0] ? OP_MLP : strncmp(r->row, "down_", 5) == 0 ? OP_DOWN : OP_GLU;
+  int mlp = r->down_row[0] || strncmp(r->row, "mlp_", 4) == 0;
+  op_kind op = mlp ? OP_MLP : strncmp(r->row, "down_", 5) == 0 ? OP_DOWN : OP_GLU;
   result_text(r->op, sizeof r->op, op_name(op));
   return CLI_OK;
 }

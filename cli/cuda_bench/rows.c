@@ -49,7 +49,9 @@ int rows_open(kernel_rows *rows, const cuda_args *args) {
     kernel_row *row = &rows->items[rows->count++];
     snprintf(row->name, sizeof row->name, "%s", info.name);
     snprintf(row->hash, sizeof row->hash, "%s", info.hash ? info.hash : "");
-    row->op = strcmp(info.op, "glu") == 0 ? OP_GLU : OP_DOWN;
+    row->op = strcmp(info.op, "glu") == 0   ? OP_GLU
+              : strcmp(info.op, "mlp") == 0 ? OP_MLP
+                                            : OP_DOWN;
     row->dtypes = info.dtypes;
     row->usable = info.usable;
   }

@@ -10,7 +10,7 @@
 
 typedef struct kernel_row {
   char name[96], hash[96];
-  op_kind op;                  /* OP_GLU or OP_DOWN: the half that it computes */
+  op_kind op;                  /* what it computes: a half, or both (OP_MLP) */
   int32_t dtypes;
   int usable;
   tglu_context *context[2];    /* [pdl], made when first asked for */
@@ -35,7 +35,8 @@ int rows_find(const kernel_rows *rows, const char *name);
 /* Which rows a context gives a shape. */
 typedef struct row_plan {
   int supported;               /* 0: they cannot serve it, and nothing else is set */
-  int row, down_row;           /* indices; row is -1 for op down, down_row for a GLU */
+  int row, down_row;           /* indices; row is -1 for op down; down_row for a GLU, and for
+                                  an MLP whose row computes both halves */
   double predicted_us;         /* of all that is planned; 0: unknown */
   int tuned;                   /* 1: from the tuning cache */
 } row_plan;

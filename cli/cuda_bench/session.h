@@ -40,7 +40,7 @@ static inline int session_has(const session *s, int which) {
 /* Whether it computes the op: its results are checked. */
 static inline int session_is_row(int which) { return which >= INVARIANT; }
 
-/* Name of a half of a way; "" where the op has no such half. */
+/* Name of a half of a way; "" where the op has no such half, or its first row computes both. */
 const char *session_row_name(const session *s, int which);
 const char *session_row_hash(const session *s, int which);
 const char *session_down_name(const session *s, int which);
