@@ -14,6 +14,10 @@ RATIOS = [
     ("mlp", 0, (256, 1024, 4096), 0.97, 1.02),
 ]
 READS = [((1, 4), 0.92), ((16,), 0.89), ((64,), 0.86)]  # the least share, 7B and up
+# The regret in per cent of which file: its name in words, limit of the geometric mean, and of
+# every point.
+REGRETS = {"": ("untuned choice", 2.0, 8.0), "_tuned": ("tuned choice", 1.5, None),
+           "_extra": ("untuned choice on ten other shapes", 4.0, None)}
 QWEN = ["0.5B", "1.5B", "3B", *LARGE]
 
 
@@ -62,6 +66,19 @@ def eager_lines(eager):
             yield (f"{op} against PyTorch eager in a graph: every point", "< 1",
                    f"{points[high]:.3f} at {high[0]}, M = {high[1]}", len(points),
                    verdict(points[high] < 1))
+
+
+def regret_lines(regrets, mean):
+    """regrets: {kind: {op: {(model, m): per cent}}}, kind as in REGRETS."""
+    for kind, (words, mean_limit, limit) in REGRETS.items():
+        for op, points in sorted(regrets.get(kind, {}).items(), reverse=True):
+            value, high = mean(list(points.values())), max(points, key=points.get)
+            name = f"regret of the {words}, {op}"
+            yield (f"{name}: geometric mean", f"≤ {mean_limit:.1f} %", f"{value:.2f} %",
+                   len(points), verdict(value <= mean_limit))
+            if limit is not None:
+                yield (f"{name}: every point", f"≤ {limit:.1f} %", f"{points[high]:.1f} % at "
+                       f"{high[0]}, M = {high[1]}", len(points), verdict(points[high] <= limit))
 
 
 def table(lines):

@@ -2,13 +2,15 @@
 """Tables for people from the files of results/<card>/: python tools/gpu_tables.py FOLDER
 
 Writes FOLDER/tables.md from those of these that are there:
-    glu_bf16.csv           R (time over the bare GEMM's) of the planner's choice, of the best
-                           row, and of gate_first against paired
+    glu_bf16.csv           R (time over the bare GEMM's) of the planner's choice and of the
+                           best row
+    kernels_bf16.csv       with it: gate_first's time over the best paired row's
     mlp_bf16.csv           R3 (time over both bare GEMMs'), and the floor over it
     read_bf16.csv          a reading kernel's time over the GLU's
-    regret*_bf16.csv       second runs: what the choice costs over the best row of its run
+    regret*_bf16.csv       second runs: what the choice costs over the best row of its run;
+                           _tuned: the choice is the tuner's; _extra: other shapes
     invariant_bf16.csv     what batch-invariant contexts cost
-    energy.csv             energy a call, power and clock of bare and chosen
+    energy.csv             energy a call, power and clock of bare and chosen, each twice
 Medians over the runs in a file; the choice is that of the newest run of a shape; a ratio
 is formed within one run.
 """
@@ -143,15 +145,31 @@ def ratio_tables(lines, column, what):
     return out
 
 
+def kernel_ratios(lines):
+    """{key: gate_first's time over the best paired row's}: the median over the runs of both."""
+    runs = collections.defaultdict(lambda: collections.defaultdict(list))
+    for line in lines:
+        if line["mode"] == "sustained" and line["pdl"] == "0":
+            kernel = "gate" if "gate_first" in line["row"] else "paired"
+            if kernel == "gate" or "paired_p" in line["row"] or "paired_c" in line["row"]:
+                runs[key_of(line), line["date"]][kernel].append(float(line["us"]))
+    found = collections.defaultdict(list)
+    for (key, _), times in runs.items():
+        if len(times) == 2:
+            found[key].append(min(times["gate"]) / min(times["paired"]))
+    return {key: statistics.median(values) for key, values in found.items()}
+
+
 def kernels_table(lines):
-    """Kernel-1 beside Kernel-2."""
-    points = Points([line for line in lines if line["mode"] == "sustained" and line["pdl"] == "0"],
-                    "ratio_bare")
-    gate = points.best(lambda row: "gate_first" in row)
-    paired = points.best(lambda row: "paired_p" in row or "paired_c" in row)
-    return grid("Kernel-1 (gate_first) / the best row of Kernel-2 (paired): R",
-                {key: points.median(key, row) for key, row in gate.items() if key in paired},
-                words={key: f"/ {points.median(key, row):.3f}" for key, row in paired.items()})
+    ratios = kernel_ratios(lines)
+    if not ratios:
+        return []
+    least = min(ratios, key=ratios.get)
+    return [*grid("Kernel-1 (gate_first): its time over that of the best row measured of Kernel-2 "
+                  "(paired)", ratios),
+            f"- faster at {sum(value < 1 for value in ratios.values())} of {len(ratios)} points, "
+            f"{geomean(list(ratios.values())):.3f} in geometric mean, lowest {ratios[least]:.3f} "
+            f"at {least[0]}, M = {least[1]}", ""]
 
 
 def share_tables(lines, column, what):
@@ -213,11 +231,19 @@ def energy_table(lines):
         return []
     out = ["## energy", "", "| op | model | M | variant | us | mJ a call | W | SM MHz |",
            "|--" * 8 + "|"]
+    spent = collections.defaultdict(lambda: collections.defaultdict(list))
     for line in lines:
+        variant = "chosen" if line["variant"] == "chosen" else "bare"
+        if line["millijoules"]:
+            spent[line["op"], line["model"], line["m"], line["date"]][variant].append(
+                float(line["millijoules"]))
         out.append(f"| {line['op']} | {line['model']} | {line['m']} | {line['variant']} | "
                    f"{line['us']} | {line['millijoules']} | {line['watts']} | "
                    f"{line['sm_clock_mhz']} |")
-    return [*out, ""]
+    ratios = [f"- {op}, {model}, M = {m}: chosen's energy over bare's "
+              f"{statistics.mean(of['chosen']) / statistics.mean(of['bare']):.3f}"
+              for (op, model, m, _), of in spent.items() if len(of) == 2]
+    return [*out, "", *ratios, *([""] if ratios else [])]
 
 
 def chosen_of(lines, column, pdl="0"):
@@ -225,14 +251,16 @@ def chosen_of(lines, column, pdl="0"):
                   column).chosen()
 
 
-def goals(glu, mlp, reads):
+def goals(glu, mlp, reads, folder):
     ratios = {("glu", pdl): chosen_of(glu, "ratio_bare", str(pdl)) for pdl in (0, 1)}
     ratios |= {("mlp", pdl): chosen_of(mlp, "ratio_gemm3", str(pdl)) for pdl in (0, 1)}
     return gpu_goals.table([
         *gpu_goals.ratio_lines(ratios, geomean),
         *gpu_goals.read_lines(chosen_of(reads, "share_of_read")),
         *gpu_goals.eager_lines({"glu": chosen_of(glu, "ratio_eager"),
-                                "mlp": chosen_of(mlp, "ratio_eager")})])
+                                "mlp": chosen_of(mlp, "ratio_eager")}),
+        *gpu_goals.regret_lines({kind: regrets(read(folder / f"regret{kind}_bf16.csv"))
+                                 for kind in ("", "_tuned", "_extra")}, mean_regret)])
 
 
 def main():
@@ -242,8 +270,9 @@ def main():
            "R: time over the bare GEMM's; R3: over both bare GEMMs' of an MLP.  pp = "
            "paired_pingpong, coop = paired_coop.  Made by tools/gpu_tables.py.", ""]
     reads = [line for line in reads if line["op"] == "glu"]
-    out += goals(glu, mlp, reads)
-    out += ratio_tables(glu, "ratio_bare", "GLU: R") + kernels_table(glu)
+    out += goals(glu, mlp, reads, folder)
+    out += ratio_tables(glu, "ratio_bare", "GLU: R")
+    out += kernels_table(glu + read(folder / "kernels_bf16.csv"))
     out += ratio_tables(mlp, "ratio_gemm3", "MLP: R3")
     out += share_tables(mlp, "floor_over_us", "MLP: the floor over its time")
     out += share_tables(reads, "share_of_read",
