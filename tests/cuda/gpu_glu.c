@@ -38,6 +38,9 @@ static const struct {
   {"down_small", part_down_small, "small shapes, each down row, few SMs (for sanitizers)"},
   {"down_order", part_down_order, "repeats, SM limits, half the SMs, each down row"},
   {"mlp_order", part_mlp_order, "repeats, captures, streams, one workspace, programmatic launches"},
+  {"one_launch", part_one_launch, "sizes, layouts, activations, each row of op mlp"},
+  {"one_small", part_one_small, "small shapes, each row of op mlp, few SMs (for sanitizers)"},
+  {"one_order", part_one_order, "what down_order and mlp_order do, each row of op mlp"},
   {"invariant", part_invariant, "batch_invariant: a token's bits among any others"},
   {"sweep", part_sweep, "random shapes, strides, offsets"},
   {"planted", part_planted, "a bug for a sanitizer tool to find: --row TOOL (only by name)"},
@@ -100,6 +103,11 @@ void gpu_each_row(const gpu_options *options,
 void gpu_each_down_row(const gpu_options *options,
                        void (*visit)(const gpu_options *, const char *row, int dtype)) {
   each_row(options, "down", visit);
+}
+
+void gpu_each_mlp_row(const gpu_options *options,
+                      void (*visit)(const gpu_options *, const char *row, int dtype)) {
+  each_row(options, "mlp", visit);
 }
 
 /* A kernel that never ends must end the program: nothing passes for too long. */

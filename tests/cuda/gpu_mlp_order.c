@@ -85,14 +85,15 @@ static void repeats_and_limits(const gpu_options *options, const char *row, int 
 }
 
 /* One block an SM on half of them; beside it there are not enough registers for ours. */
-static void beside_row(const gpu_options *options, const char *row, int dtype) {
+static void beside_row(const gpu_options *options, const char *row, int dtype, bool linear,
+                       int64_t tokens) {
   const char *name = row != NULL ? row : "the planner's row";
   tglu_context *context = gpu_context(row, 0, 1, 0);
   if (context == NULL) return;
   tglu_context_info info;
   tglu_context_info_init(&info);
   tglu_context_get_info(context, &info);
-  gpu_mlp_case c = gpu_mlp_plain(true, 40, 4864, 896, dtype, options->seed);
+  gpu_mlp_case c = gpu_mlp_plain(linear, tokens, 4864, 896, dtype, options->seed);
   gpu_mlp_operands o;
   gpu_object object;
   gpu_stream stream, other;
@@ -121,12 +122,12 @@ static void beside_row(const gpu_options *options, const char *row, int dtype) {
 
 /* MLPs in a chain, x and weights written by kernels right before; the second reads what the
  * first wrote, and both use one workspace. */
-static void pdl_row(const gpu_options *options, const char *row, int dtype) {
+static void pdl_row(const gpu_options *options, const char *row, int dtype, int64_t tokens) {
   enum { VERSIONS = 4, ROUNDS = 100 };
   for (int stable = 0; stable < 2; ++stable) {
     tglu_context *context = gpu_context(row, 0, 1, stable);
     if (context == NULL) return;
-    gpu_mlp_case c = gpu_mlp_plain(false, 40, 1024, 512, dtype, options->seed);
+    gpu_mlp_case c = gpu_mlp_plain(false, tokens, 1024, 512, dtype, options->seed);
     gpu_mlp_operands o;
     gpu_object object;
     gpu_stream stream;
@@ -175,8 +176,8 @@ static void pdl_row(const gpu_options *options, const char *row, int dtype) {
 
 static void order_of_down_row(const gpu_options *options, const char *row, int dtype) {
   repeats_and_limits(options, row, dtype);
-  beside_row(options, row, dtype);
-  pdl_row(options, row, dtype);
+  beside_row(options, row, dtype, true, 40);
+  pdl_row(options, row, dtype, 40);
 }
 
 void part_down_order(const gpu_options *options) {
@@ -185,12 +186,25 @@ void part_down_order(const gpu_options *options) {
 
 /* ---- whole MLPs ---- */
 
-static void mlp_repeats(const gpu_options *options) {
+/* Which: a row and its type, or NULL and 0 for the planner's and both; and the most tokens. */
+typedef struct subject {
+  const char *row;
+  int dtype;
+  int64_t most;
+} subject;
+
+static int dtype_of(const subject *s, int i) { return s->dtype != 0 ? s->dtype : 1 + i % 2; }
+
+static int64_t at_most(const subject *s, int64_t tokens) {
+  return tokens < s->most ? tokens : s->most;
+}
+
+static void mlp_repeats(const gpu_options *options, const subject *s) {
   static const int64_t tokens[] = {1, 5, 33, 300};
-  tglu_context *context = gpu_context(options->row, 0, 1, 0);
+  tglu_context *context = gpu_context(s->row, 0, 1, 0);
   for (int i = 0; i < 4 && context != NULL; ++i) {
-    gpu_mlp_case c =
-      gpu_mlp_plain(false, tokens[i], 4864, 896, 1 + i % 2, options->seed + (uint64_t)i);
+    gpu_mlp_case c = gpu_mlp_plain(false, at_most(s, tokens[i]), i % 2 ? 4864 : 1000, 896,
+                                   dtype_of(s, i), options->seed + (uint64_t)i);
     c.residual = i % 3;
     gpu_mlp_operands o;
     gpu_object object;
@@ -205,10 +219,20 @@ static void mlp_repeats(const gpu_options *options) {
   tglu_context_destroy(context);
 }
 
-/* Context, object and first call inside a capture; two nodes, both kernels. */
-static void mlp_capture(const gpu_options *options) {
+/* Kernels that a call launches. */
+static size_t launches_of(const gpu_object *object, int64_t tokens) {
+  tglu_plan_info info;
+  tglu_plan_info_init(&info);
+  gpu_require(tglu_mlp_get_plan(object->mlp, tokens, &info) == TGLU_OK, "plan: %s",
+              tglu_last_error());
+  return info.down_row != NULL ? 2 : 1;
+}
+
+/* Context, object and first call inside a capture; its nodes are the kernels. */
+static void mlp_capture(const gpu_options *options, const subject *s) {
   for (int i = 0; i < 4; ++i) {
-    gpu_mlp_case c = gpu_mlp_plain(false, i < 2 ? 4 : 300, 520, 264, 1 + i % 2, options->seed);
+    gpu_mlp_case c = gpu_mlp_plain(false, at_most(s, i < 2 ? 4 : 300), 520, 264,
+                                   dtype_of(s, i), options->seed);
     gpu_mlp_operands o;
     gpu_object object = {NULL, NULL};
     gpu_stream stream;
@@ -219,7 +243,7 @@ static void mlp_capture(const gpu_options *options) {
     GPU(stream_create(&stream, NON_BLOCKING));
     gpu_mlp_args(&o, stream, &a);
     GPU(begin_capture(stream, 0));
-    tglu_context *context = gpu_context(options->row, 0, i % 2, 0);
+    tglu_context *context = gpu_context(s->row, 0, i % 2, 0);
     bool ok = context != NULL &&
               gpu_require(gpu_object_create(context, &o, &object) == TGLU_OK &&
                           gpu_object_run(&object, &a) == TGLU_OK, "within a capture: %s",
@@ -235,7 +259,9 @@ static void mlp_capture(const gpu_options *options) {
         GPU(node_type(nodes[j], &type));
         kernels = kernels && type == KERNEL_NODE;
       }
-      gpu_expect(count == 2 && kernels, "mlp: %zu nodes in the graph, not two kernels", count);
+      const size_t wanted = launches_of(&object, c.glu.m);
+      gpu_expect(count == wanted && kernels, "mlp: %zu nodes in the graph, not %zu kernels",
+                 count, wanted);
       GPU(instantiate(&exec, graph, 0));
       for (int j = 0; j < 3; ++j) {
         gpu_fill(o.glu.x, c.glu.dtype, c.glu.m, c.glu.k, o.glu.ldx,
@@ -263,10 +289,10 @@ typedef struct shared_run {
   gpu_graph graph;
 } shared_run;
 
-static bool begin_shared(tglu_context *context, shared_run *r, int i, uint64_t seed,
-                         gpu_stream stream, const gpu_mlp_operands *owner) {
-  gpu_mlp_case c = gpu_mlp_plain(false, i == 0 ? 4 : 23, i == 0 ? 1024 : 520, 264, DTYPE_BF16,
-                                 seed + (uint64_t)i);
+static bool begin_shared(tglu_context *context, const subject *s, shared_run *r, int i,
+                         uint64_t seed, gpu_stream stream, const gpu_mlp_operands *owner) {
+  gpu_mlp_case c = gpu_mlp_plain(false, at_most(s, i == 0 ? 4 : 23), i == 0 ? 1024 : 520, 264,
+                                 dtype_of(s, 0), seed + (uint64_t)i);
   tglu_run_args a;
   if (!gpu_mlp_operands_create(&c, &r->o)) return false;
   if (!gpu_object_prepare(context, &r->o, &r->object)) return false;
@@ -282,9 +308,9 @@ static bool begin_shared(tglu_context *context, shared_run *r, int i, uint64_t s
 }
 
 /* Graphs of two objects over one workspace, replayed one after the other without a wait. */
-static void mlp_one_workspace(const gpu_options *options) {
+static void mlp_one_workspace(const gpu_options *options, const subject *s) {
   enum { ROUNDS = 200 };
-  tglu_context *context = gpu_context(options->row, 0, 1, 0);
+  tglu_context *context = gpu_context(s->row, 0, 1, 0);
   if (context == NULL) return;
   size_t mark = gpu_arena_mark();
   gpu_stream stream;
@@ -294,7 +320,7 @@ static void mlp_one_workspace(const gpu_options *options) {
   GPU(stream_create(&stream, NON_BLOCKING));
   bool ready = gpu_mlp_operands_create(&large, &owner);
   for (int i = 0; i < 2 && ready; ++i)
-    ready = begin_shared(context, &runs[i], i, options->seed + 40, stream, &owner);
+    ready = begin_shared(context, s, &runs[i], i, options->seed + 40, stream, &owner);
   if (gpu_require(ready, "one workspace: nothing ran")) {
     gpu_differences_begin();
     for (int i = 0; i < ROUNDS; ++i) {
@@ -319,9 +345,9 @@ static void mlp_one_workspace(const gpu_options *options) {
 }
 
 /* Two streams at once behind delayed work, a workspace each. */
-static void mlp_streams(const gpu_options *options) {
+static void mlp_streams(const gpu_options *options, const subject *s) {
   enum { STREAMS = 2, ROUNDS = 4 };
-  tglu_context *context = gpu_context(options->row, 0, 1, 0);
+  tglu_context *context = gpu_context(s->row, 0, 1, 0);
   if (context == NULL) return;
   size_t mark = gpu_arena_mark();
   gpu_stream streams[STREAMS];
@@ -330,7 +356,7 @@ static void mlp_streams(const gpu_options *options) {
   tglu_run_args a[STREAMS];
   bool ready = true;
   for (int i = 0; i < STREAMS; ++i) {
-    gpu_mlp_case c = gpu_mlp_plain(false, 3 + 60 * i, 2000, 520, DTYPE_BF16,
+    gpu_mlp_case c = gpu_mlp_plain(false, at_most(s, 3 + 60 * i), 2000, 520, dtype_of(s, 0),
                                    options->seed + (uint64_t)i);
     GPU(stream_create(&streams[i], NON_BLOCKING));
     ready = ready && gpu_mlp_operands_create(&c, &o[i]) &&
@@ -357,15 +383,63 @@ static void mlp_streams(const gpu_options *options) {
   tglu_context_destroy(context);
 }
 
+static void order_of_mlp(const gpu_options *options, const subject *s) {
+  mlp_repeats(options, s);
+  mlp_capture(options, s);
+  mlp_one_workspace(options, s);
+  mlp_streams(options, s);
+}
+
 void part_mlp_order(const gpu_options *options) {
-  mlp_repeats(options);
-  mlp_capture(options);
-  mlp_one_workspace(options);
-  mlp_streams(options);
+  const subject s = {.row = options->row, .most = 300};
+  order_of_mlp(options, &s);
   if (options->row != NULL) return;
-  pdl_row(options, NULL, DTYPE_BF16);
-  pdl_row(options, NULL, DTYPE_F16);
-  beside_row(options, NULL, DTYPE_BF16);
+  for (int dtype = DTYPE_BF16; dtype <= DTYPE_F16; ++dtype) {
+    pdl_row(options, NULL, dtype, 4);
+    pdl_row(options, NULL, dtype, 40);
+  }
+  beside_row(options, NULL, DTYPE_BF16, true, 40);
+  beside_row(options, NULL, DTYPE_BF16, false, 4);
+}
+
+/* ---- each row of op mlp ---- */
+
+/* The same bits for any number of CTAs. */
+static void one_launch_limits(const gpu_options *options, const char *row, int dtype) {
+  static const int64_t shapes[][3] = {{8, 1000, 264}, {3, 264, 1000}, {1, 4864, 896}};
+  static const int limits[] = {0, 1, 2, 3, 8, 77, 131};
+  for (int i = 0; i < 3; ++i) {
+    gpu_mlp_case c =
+      gpu_mlp_plain(false, shapes[i][0], shapes[i][1], shapes[i][2], dtype, options->seed);
+    c.residual = i;
+    gpu_mlp_operands o;
+    if (!gpu_mlp_operands_create(&c, &o)) continue;
+    gpu_pointer first = 0;
+    for (size_t j = 0; j < sizeof limits / sizeof limits[0]; ++j) {
+      tglu_context *context = gpu_context(row, limits[j], 1, 0);
+      gpu_object object;
+      if (context != NULL && gpu_object_prepare(context, &o, &object)) {
+        if (first == 0) first = first_result(&object, &o);
+        if (first != 0) expect_repeats(&object, &o, first, j == 0 ? 50 : 1, row);
+        gpu_object_destroy(&object);
+      }
+      tglu_context_destroy(context);
+    }
+    gpu_mlp_operands_destroy(&o);
+  }
+}
+
+static void order_of_one_launch(const gpu_options *options, const char *row, int dtype) {
+  const subject s = {.row = row, .dtype = dtype, .most = 8};
+  one_launch_limits(options, row, dtype);
+  order_of_mlp(options, &s);
+  beside_row(options, row, dtype, false, 4);
+  pdl_row(options, row, dtype, 1);
+  pdl_row(options, row, dtype, 8);
+}
+
+void part_one_order(const gpu_options *options) {
+  gpu_each_mlp_row(options, order_of_one_launch);
 }
 
 /* ---- batch_invariant (H32) ---- */

@@ -20,6 +20,9 @@ void gpu_each_row(const gpu_options *options,
 void gpu_each_down_row(const gpu_options *options,
                        void (*visit)(const gpu_options *, const char *row, int dtype));
 
+void gpu_each_mlp_row(const gpu_options *options,
+                      void (*visit)(const gpu_options *, const char *row, int dtype));
+
 /* gpu_correct.c */
 void part_selfcheck(const gpu_options *options);
 void part_edges(const gpu_options *options);
@@ -33,9 +36,13 @@ void part_values(const gpu_options *options);
 void part_linear(const gpu_options *options);
 void part_mlp(const gpu_options *options);
 void part_down_small(const gpu_options *options);
+/* gpu_one_launch.c */
+void part_one_launch(const gpu_options *options);
+void part_one_small(const gpu_options *options);
 /* gpu_mlp_order.c */
 void part_down_order(const gpu_options *options);
 void part_mlp_order(const gpu_options *options);
+void part_one_order(const gpu_options *options);
 void part_invariant(const gpu_options *options);
 /* gpu_order.c */
 void part_repeat(const gpu_options *options);
