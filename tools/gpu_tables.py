@@ -45,9 +45,9 @@ def key_of(line):
 
 
 def rows_of(line):
-    """A line's row, or the pair of an MLP."""
+    """A line's row, or the pair of an MLP, unless one row computes both halves."""
     if "glu_row" in line:
-        return line["glu_row"] + " + " + line["down_row"]
+        return " + ".join(filter(None, (line["glu_row"], line["down_row"])))
     return line["row"]
 
 
