@@ -308,7 +308,8 @@ TGLU_API tglu_status tglu_row_get(const tglu_context *context, int32_t index,
  * that is damaged, larger than 4 MiB or none of ours.  Nothing ever fails for it. */
 typedef struct tglu_tune_entry {
   size_t size;
-  const char *op;        /* "glu", or "down": an MLP's second half, or a linear  */
+  const char *op;        /* "glu"; "down": an MLP's second half, or a linear; or
+                            "mlp", where the backend has rows of that op        */
   tglu_dtype dtype;
   int64_t hidden;        /* K; of a linear: out_features                         */
   int64_t intermediate;  /* N; of a linear: in_features                          */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cuda/plan.h"
-#include "plan/tune.h"
 
 /* A text that may be cut; length counts what it would have been. */
 typedef struct text {
@@ -27,10 +26,7 @@ static void say(text *to, const char *format, ...) {
 /* The winner that chose this row; NULL: the cost model did. */
 static const tglu__tuned *tuned_of(const tglu_context *context, tglu__op op,
                                    const tglu__problem *p, int32_t row, int64_t tokens) {
-  if (op == tglu__op_mlp) return NULL;
-  const tglu__tuned *tuned =
-    tglu__tune_find(context, op == tglu__op_glu ? TGLU__TUNE_GLU : TGLU__TUNE_DOWN, p->dtype,
-                    p->n, p->k, tokens);
+  const tglu__tuned *tuned = tglu__cuda_tuned(context, op, p, tokens);
   return tuned != NULL && tuned->row == row ? tuned : NULL;
 }
 
@@ -48,7 +44,10 @@ static void say_why(text *to, const tglu_context *context, tglu__op op,
     say(to, "why: tuned, for up to %lld tokens: %.1f us measured", (long long)tuned->tokens,
         tuned->us);
     if (tuned->runner_up >= 0)
-      say(to, "; runner-up %s, %.1f us", tglu__rows[tuned->runner_up].name,
+      say(to, "; runner-up %s, %.1f us",
+          op == tglu__op_mlp && tglu__rows[tuned->runner_up].op == tglu__op_glu
+            ? "two launches"
+            : tglu__rows[tuned->runner_up].name,
           tuned->runner_up_us);
     say(to, "\n");
     return;

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cuda/maps.h"
-#include "plan/tune.h"
 
 enum { INVARIANT_TOKENS = 4096 }; /* batch-invariant objects are planned for this many */
 
@@ -20,25 +19,34 @@ static bool forced(const tglu__cuda *cuda, tglu__op op) {
   return cuda->forced_row >= 0 && tglu__rows[cuda->forced_row].op == op;
 }
 
+const tglu__tuned *tglu__cuda_tuned(const tglu_context *context, tglu__op op,
+                                    const tglu__problem *problem, int64_t tokens) {
+  static const tglu__tune_op ops[TGLU__OPS] = {[tglu__op_glu] = TGLU__TUNE_GLU,
+                                               [tglu__op_down] = TGLU__TUNE_DOWN,
+                                               [tglu__op_mlp] = TGLU__TUNE_MLP};
+  return tglu__tune_find(context, ops[op], problem->dtype, problem->n, problem->k, tokens);
+}
+
+/* The winner, if it is valid here. */
 static const tglu__tuned *tuned_row(const tglu_context *context, tglu__op op,
                                     const tglu__problem *problem,
                                     const tglu__call_facts *facts) {
   const tglu__cuda *cuda = context->state;
-  const tglu__tuned *tuned =
-    tglu__tune_find(context, op == tglu__op_glu ? TGLU__TUNE_GLU : TGLU__TUNE_DOWN,
-                    problem->dtype, problem->n, problem->k, facts->tokens);
+  const tglu__tuned *tuned = tglu__cuda_tuned(context, op, problem, facts->tokens);
   bool valid = tuned != NULL && tglu__row_valid(&tglu__rows[tuned->row], problem, facts,
                                                 &cuda->facts, NULL);
   return valid ? tuned : NULL;
 }
 
-/* One launch for both halves, where it is predicted to be faster than two.  Not in place of a
- * half that was forced or measured.  Not under batch_invariant: more tokens than it takes
- * would have other bits. */
+/* One launch for both halves, where it was measured or else is predicted to be faster than two.
+ * A prediction does not replace a half that was measured.  Not in place of a half that is
+ * forced.  Not under batch_invariant: more tokens than it takes would have other bits. */
 static int32_t choose_one_launch(const tglu_context *context, const tglu__problem *problem,
                                  const tglu__call_facts *facts) {
   const tglu__cuda *cuda = context->state;
   if (cuda->forced_row >= 0 || context->options.batch_invariant) return -1;
+  const tglu__tuned *tuned = tuned_row(context, tglu__op_mlp, problem, facts);
+  if (tuned != NULL) return tglu__rows[tuned->row].op == tglu__op_mlp ? tuned->row : -1;
   if (tuned_row(context, tglu__op_glu, problem, facts) != NULL ||
       tuned_row(context, tglu__op_down, problem, facts) != NULL)
     return -1;

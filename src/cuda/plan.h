@@ -8,6 +8,7 @@
 #include "../kernels/sm90/down_launch.h"
 #include "../kernels/sm90/stream_mlp_launch.h"
 #include "cuda/device.h"
+#include "plan/tune.h"
 
 /* The parameter of a kernel; which one the row's schedule says. */
 typedef union tglu__cuda_record {
@@ -47,6 +48,9 @@ void tglu__cuda_plan_destroy(tglu_context *context, void *plan);
 
 /* Token count at which a bucket is planned. */
 int64_t tglu__cuda_planned_tokens(const tglu_context *context, int32_t bucket);
+/* The winner of the tuning cache, whether valid or not; NULL: there is none. */
+const tglu__tuned *tglu__cuda_tuned(const tglu_context *context, tglu__op op,
+                                    const tglu__problem *problem, int64_t tokens);
 /* THE choice of a row: forced, or tuned, or by the cost model; -1: none is valid.  Of op mlp
  * also -1 where the other two operations' rows are to serve such a call. */
 int32_t tglu__cuda_choose_row(const tglu_context *context, tglu__op op,

@@ -87,15 +87,21 @@ static bool is_text(field f, const char *text) {
   return f.length == strlen(text) && memcmp(f.at, text, f.length) == 0;
 }
 
-static const char *const op_names[] = {"glu", "down"};
+const char *tglu__tune_op_name(tglu__tune_op op) {
+  static const char *const names[TGLU__TUNE_OPS] = {"glu", "down", "mlp"};
+  return names[op];
+}
 
 static bool parse(const char *at, tglu__cache_line *line) {
   field dtype = take(&at), op = take(&at);
   line->dtype = is_text(dtype, "bf16")  ? TGLU_DTYPE_BF16
                 : is_text(dtype, "f16") ? TGLU_DTYPE_F16
                                         : TGLU_DTYPE_F32;
-  line->op = is_text(op, "glu") ? TGLU__TUNE_GLU : TGLU__TUNE_DOWN;
-  if (!is_text(dtype, tglu_dtype_name(line->dtype)) || !is_text(op, op_names[line->op]))
+  line->op = is_text(op, "glu")    ? TGLU__TUNE_GLU
+             : is_text(op, "down") ? TGLU__TUNE_DOWN
+                                   : TGLU__TUNE_MLP;
+  if (!is_text(dtype, tglu_dtype_name(line->dtype)) ||
+      !is_text(op, tglu__tune_op_name(line->op)))
     return false;
   if (!take_number(&at, 1, &line->n) || !take_number(&at, 1, &line->k) ||
       !take_number(&at, 1, &line->tokens))
@@ -125,7 +131,7 @@ int tglu__cache_next(const char **cursor, const char *end, const char *place,
 size_t tglu__cache_key(const char *place, tglu_dtype dtype, tglu__tune_op op, int64_t n,
                        int64_t k, int64_t tokens, char *key, size_t bytes) {
   return (size_t)snprintf(key, bytes, "%s%s\t%s\t%lld\t%lld\t%lld\t", place,
-                          tglu_dtype_name(dtype), op_names[op], (long long)n, (long long)k,
+                          tglu_dtype_name(dtype), tglu__tune_op_name(op), (long long)n, (long long)k,
                           (long long)tokens);
 }
 

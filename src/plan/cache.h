@@ -24,9 +24,15 @@ enum {
   TGLU__CACHE_PLACE_BYTES = 448
 };
 
-typedef enum tglu__tune_op { TGLU__TUNE_GLU, TGLU__TUNE_DOWN } tglu__tune_op;
+/* Of an MLP the winner is a row of op mlp, or one of op glu: then two launches were faster,
+ * with the rows that the halves have. */
+typedef enum tglu__tune_op { TGLU__TUNE_GLU, TGLU__TUNE_DOWN, TGLU__TUNE_MLP } tglu__tune_op;
+enum { TGLU__TUNE_OPS = 3 };
 
 /* ---- pure ---- */
+
+/* The name of an operation in a line, and in a row's description. */
+const char *tglu__tune_op_name(tglu__tune_op op);
 
 /* Finds the body in the bytes of a file.  NULL if it is whole, then *body and *length are
  * set; else what is wrong, a static clause. */

@@ -68,9 +68,9 @@ static int32_t find_row(const tglu_context *context, const char *name, size_t le
     tglu_row_info_init(&row);
     context->ops->row_get(context, i, &row);
     if (strlen(row.name) != length || memcmp(row.name, name, length) != 0) continue;
-    bool fits = strcmp(row.op, op == TGLU__TUNE_GLU ? "glu" : "down") == 0 &&
-                (row.dtypes >> dtype & 1) != 0;
-    return row.usable && fits ? i : -1;
+    bool fits = strcmp(row.op, tglu__tune_op_name(op)) == 0 ||
+                (op == TGLU__TUNE_MLP && strcmp(row.op, "glu") == 0); /* two launches */
+    return row.usable && fits && (row.dtypes >> dtype & 1) != 0 ? i : -1;
   }
   return -1;
 }
@@ -191,11 +191,23 @@ void tglu_tune_entry_init(tglu_tune_entry *entry) {
   if (entry) *entry = (tglu_tune_entry){.size = sizeof *entry};
 }
 
+static bool has_rows_of(const tglu_context *context, const char *op) {
+  bool found = false;
+  int32_t count = context->ops->row_count(context);
+  for (int32_t i = 0; i < count && !found; ++i) {
+    tglu_row_info row;
+    tglu_row_info_init(&row);
+    context->ops->row_get(context, i, &row);
+    found = strcmp(row.op, op) == 0;
+  }
+  return found;
+}
+
 static tglu_status check_row(const tglu_context *context, const char *argument,
                              const char *name, tglu__tune_op op, tglu_dtype dtype) {
   if (find_row(context, name, strlen(name), op, dtype) >= 0) return TGLU_OK;
   return INVALID("%s: \"%s\" is no row that this context can use for op %s and %s", argument,
-                 name, op == TGLU__TUNE_GLU ? "glu" : "down", tglu_dtype_name(dtype));
+                 name, tglu__tune_op_name(op), tglu_dtype_name(dtype));
 }
 
 /* In nanoseconds, 0 if it is no time. */
@@ -207,9 +219,16 @@ static int64_t nanoseconds(double us) {
 
 static tglu_status check_entry(const tglu_context *context, const tglu_tune_entry *e,
                                tglu__tune_op *op) {
-  if (!e->op || (strcmp(e->op, "glu") != 0 && strcmp(e->op, "down") != 0))
-    return INVALID("op: \"%s\" is neither glu nor down", e->op ? e->op : "(null)");
-  *op = strcmp(e->op, "glu") == 0 ? TGLU__TUNE_GLU : TGLU__TUNE_DOWN;
+  int found = 0;
+  while (e->op && found < TGLU__TUNE_OPS &&
+         strcmp(e->op, tglu__tune_op_name((tglu__tune_op)found)) != 0)
+    ++found;
+  if (!e->op || found == TGLU__TUNE_OPS)
+    return INVALID("op: \"%s\" is none of glu, down, mlp", e->op ? e->op : "(null)");
+  *op = (tglu__tune_op)found;
+  if (!has_rows_of(context, e->op))
+    return INVALID("op: the %s backend has no row of op %s",
+                   tglu_backend_name(context->ops->id), e->op);
   if (!tglu_dtype_name(e->dtype))
     return INVALID("dtype: %d is none of bf16, f16, f32", (int)e->dtype);
   if (e->hidden < 1 || e->hidden > INT64_C(1) << 56)

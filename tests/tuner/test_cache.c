@@ -206,7 +206,8 @@ static void wrong_entries_are_refused(void **state)
     assert_refused(tglu_tune_record(context, &e), TGLU_ERR_INVALID_ARGUMENT, argument); \
   } while (0)
   REFUSE("op", op, NULL);
-  REFUSE("op", op, "mlp");
+  REFUSE("op", op, "nonsense");
+  REFUSE("op", op, "mlp"); /* the CPU has no rows of it */
   REFUSE("dtype", dtype, (tglu_dtype)0);
   REFUSE("row", dtype, TGLU_DTYPE_BF16); /* serves another one */
   REFUSE("hidden", hidden, 0);
