@@ -43,7 +43,7 @@ int fake_fails(const char *name) {
 
 /* ---- energy ---- */
 
-#define BUSY 0.05
+#define BUSY 0.1 /* seconds */
 #define ENERGY_STEP 0.02
 static double spent_until, busy_until, spent_mj;
 static unsigned long long shown_mj;

