@@ -17,6 +17,7 @@
 enum { OPTION_CACHE = OPTION_OWN, OPTION_ROUNDS, OPTION_SETTLE, OPTION_SAMPLE,
        OPTION_WITHIN, OPTION_NEAR, OPTION_CANDIDATE, OPTION_PDL, OPTION_GPU, OPTION_LIBRARY,
        OPTION_NVML, OPTION_DRY, OPTION_WORKER };
+enum { ONE_LAUNCH_TOKENS = 8 }; /* rows of op mlp take no more */
 
 static const struct argp_option tune_options[] = {
   {NULL, 0, NULL, 0, "How to measure:", 3},
@@ -113,7 +114,8 @@ static const char doc[] =
   "are tuned.  The command may be killed at any time: what was stored stays."
   "\v"
   "Without --tokens: 1 to 8192 in nineteen steps.  --op glu or down is one half of an MLP, "
-  "mlp (the default) is both.\n"
+  "mlp (the default) is both; for few tokens one launch for both is then compared with two, "
+  "which the winner of op glu stands for.\n"
   "\n"
   "Examples:\n"
   "  tileglu tune --model Qwen2.5-7B\n"
@@ -151,6 +153,7 @@ typedef struct tuner {
   json_t *points;
   int64_t stored;
   int flawed, unsaved;    /* rows that failed or were wrong; winners not saved */
+  char glu[96];           /* the last winner of op glu; "": it has none        */
 } tuner;
 
 static int open_tuner(tuner *t) {
@@ -170,8 +173,14 @@ static int open_tuner(tuner *t) {
   return CLI_OK;
 }
 
+static void add_candidate(tune_point *p, const char *name) {
+  candidate *c = &p->list[p->count++];
+  *c = (candidate){.state = TUNE_OPEN, .us = NAN};
+  snprintf(c->name, sizeof c->name, "%s", name);
+}
+
 /* Rows of this op and type; on the CPU those of the ISA level in use, since the others are
- * never faster. */
+ * never faster.  Of op mlp also two launches, by the name of the first one's row. */
 static int list_candidates(const tuner *t, tune_point *p) {
   const char *op = op_name(p->spec.op);
   for (int32_t i = 0; i < tglu_row_count(t->context); i++) {
@@ -185,10 +194,9 @@ static int list_candidates(const tuner *t, tune_point *p) {
         !(row.dtypes >> p->spec.dtype & 1) || p->count == TUNE_CANDIDATES) {
       continue;
     }
-    candidate *c = &p->list[p->count++];
-    *c = (candidate){.state = TUNE_OPEN, .us = NAN};
-    snprintf(c->name, sizeof c->name, "%s", row.name);
+    add_candidate(p, row.name);
   }
+  if (p->spec.op == OP_MLP && p->count < TUNE_CANDIDATES) add_candidate(p, t->glu);
   if (p->count > 0) return CLI_OK;
   return cli_error(CLI_RUNTIME, "the %s backend has no row for op %s and %s",
                    tglu_backend_name(t->info.backend), op, tglu_dtype_name(p->spec.dtype));
@@ -305,6 +313,7 @@ static int tune_point_at(tuner *t, size_t index, op_kind op) {
   int code = list_candidates(t, p);
   if (code == CLI_OK) code = tune_supervise(t->crew, p);
   const candidate *best = fastest(p, NULL), *second = best ? fastest(p, best) : NULL;
+  if (op == OP_GLU) snprintf(t->glu, sizeof t->glu, "%s", best ? best->name : "");
   if (code == CLI_OK) {
     char name[256];
     spec_text(&p->spec, name, sizeof name);
@@ -334,20 +343,36 @@ static int check_memory(const tuner *t, size_t index) {
                    (long long)glu.intermediate, (long long)glu.hidden, need, have);
 }
 
+/* Whether one launch for both halves is to be compared with two: behind a winner of op glu. */
+static int may_be_one_launch(const tuner *t, size_t index) {
+  const spec s = tune_spec(t->args, index, OP_MLP);
+  int found = 0;
+  for (int32_t i = 0; i < tglu_row_count(t->context); i++) {
+    tglu_row_info row;
+    tglu_row_info_init(&row);
+    found |= tglu_row_get(t->context, i, &row) == TGLU_OK && row.usable &&
+             strcmp(row.op, op_name(OP_MLP)) == 0 && (row.dtypes >> s.dtype & 1);
+  }
+  return found && s.tokens <= ONE_LAUNCH_TOKENS;
+}
+
 /* A failure to save ends it: the next winner would not fare better. */
 static int tune_all(tuner *t) {
+  static const op_kind order[] = {OP_GLU, OP_DOWN, OP_MLP};
   const op_kind op = t->args->shape.op;
   const size_t count = shape_count(&t->args->shape);
   int worst = CLI_OK;
   progress bar;
-  progress_begin(&bar, "tune", (int64_t)count * (op == OP_MLP ? 2 : 1));
-  int64_t done = 0;
+  int64_t done = 0, all = (int64_t)count * (op == OP_MLP ? 2 : 1);
+  for (size_t i = 0; i < count; i++) all += op == OP_MLP && may_be_one_launch(t, i);
+  progress_begin(&bar, "tune", all);
   for (size_t i = 0; i < count && !t->unsaved; i++) {
     int fits = check_memory(t, i);
     if (fits > worst) worst = fits;
-    for (int half = 0; half < 2 && !t->unsaved && fits == CLI_OK; half++) {
-      op_kind one = half ? OP_DOWN : OP_GLU;
+    for (int j = 0; j < 3 && !t->unsaved && fits == CLI_OK; j++) {
+      const op_kind one = order[j];
       if (op != OP_MLP && op != one) continue;
+      if (one == OP_MLP && !(may_be_one_launch(t, i) && t->glu[0])) continue;
       int code = tune_point_at(t, i, one);
       if (code > worst) worst = code;
       progress_at(&bar, ++done);

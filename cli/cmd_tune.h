@@ -43,7 +43,7 @@ typedef struct candidate {
   char why[256];         /* of what is wrong or failed                                   */
 } candidate;
 
-/* One problem: an operation (OP_GLU or OP_DOWN) at one number of tokens. */
+/* One problem: an operation at one number of tokens. */
 typedef struct tune_point {
   size_t index;          /* in shape_args                                                */
   spec spec;
@@ -97,7 +97,7 @@ char *tune_order(const tune_point *p);
 /* What the operands of a problem (op glu or down) take on the CPU. */
 double tune_cpu_bytes(const spec *s);
 
-/* The index-th problem; op is the half meant. */
+/* The index-th problem; op is what of it is meant. */
 spec tune_spec(const tune_args *args, size_t index, op_kind op);
 
 #endif /* CLI_CMD_TUNE_H */

@@ -51,7 +51,7 @@ static int begin(void *state, const spec *spec, char *untuned, size_t bytes) {
   int code = data_create(&s->data, &s->gpu, spec, s->args.seed);
   if (code == CLI_OK) code = rows_plan(&s->rows, ROWS_PLANNER, s->pdl, &s->data, &plan);
   if (code != CLI_OK) return code;
-  int row = spec->op == OP_GLU ? plan.row : plan.down_row;
+  int row = spec->op == OP_DOWN ? plan.down_row : plan.row;
   snprintf(untuned, bytes, "%s", row >= 0 ? s->rows.items[row].name : "");
   return CLI_OK;
 }

@@ -80,7 +80,7 @@ static int accept_order(work *w, const char *text) {
       w->index >= shape_count(&w->args->shape)) {
     return cli_error(CLI_USAGE, "an order that is none: %s", text);
   }
-  w->op = strcmp(op, "glu") == 0 ? OP_GLU : OP_DOWN;
+  w->op = strcmp(op, "glu") == 0 ? OP_GLU : strcmp(op, "mlp") == 0 ? OP_MLP : OP_DOWN;
   w->count = 0;
   memset(w->entries, 0, TUNE_CANDIDATES * sizeof *w->entries);
   for (const char *at = text + used; *at && *at != '\n' && w->count < TUNE_CANDIDATES;) {

@@ -131,8 +131,8 @@ int tglu__cache_next(const char **cursor, const char *end, const char *place,
 size_t tglu__cache_key(const char *place, tglu_dtype dtype, tglu__tune_op op, int64_t n,
                        int64_t k, int64_t tokens, char *key, size_t bytes) {
   return (size_t)snprintf(key, bytes, "%s%s\t%s\t%lld\t%lld\t%lld\t", place,
-                          tglu_dtype_name(dtype), tglu__tune_op_name(op), (long long)n, (long long)k,
-                          (long long)tokens);
+                          tglu_dtype_name(dtype), tglu__tune_op_name(op), (long long)n,
+                          (long long)k, (long long)tokens);
 }
 
 size_t tglu__cache_merge(const char *body, size_t length, const char *key, const char *line,

@@ -146,6 +146,30 @@ class Gpu(Case):
         self.assertEqual([line[11], line[13]], ranking[:2])
         self.assertLessEqual(int(line[12]), int(line[14]))
 
+    def test_one_launch_or_two(self):
+        shape = ["--hidden", "64", "--intermediate", "128"]
+        for variables, code in (({}, OK), ({"FAKE_WRONG": "mlp_bf16"}, FLAWED)):
+            found, _ = self.tune(*shape, "--tokens", "3,9", *CUDA, code=code, **variables)
+            points = found["points"]
+            self.assertEqual([(p["op"], p["tokens"]) for p in points],
+                             [("glu", 3), ("down", 3), ("mlp", 3), ("glu", 9), ("down", 9)])
+            self.assertEqual(found["stored"], 5)
+            self.assert_ranked(found)
+            glu, down, mlp = (p["row"] for p in points[:3])
+            names = [c["row"] for c in points[2]["candidates"]]
+            self.assertEqual(names[-1], glu)
+            self.assertGreater(len(names), 1)
+            self.assertTrue(all(name.startswith("mlp_bf16_") for name in names[:-1]), names)
+            if code == FLAWED:
+                self.assertEqual(mlp, glu)
+            self.assertEqual([f[11] for f in read_cache(self.cache) if f[7] == "mlp"], [mlp])
+            out, _ = self.tileglu("explain", *shape, "--tokens", "3", "--backend", "cuda",
+                                  "--json", TILEGLU_CUDA_LIBRARY=FAKE)
+            (plan,) = json.loads(out)["plans"]
+            self.assertEqual([plan["row"], plan["down_row"]],
+                             [glu, down] if mlp == glu else [mlp, None])
+            self.assertTrue(plan["tuned"])
+
     def test_near_the_prediction(self):
         every = len(self.ranking())
         for near in (1, 4):
@@ -174,7 +198,7 @@ class Gpu(Case):
 
     def test_both_halves(self):
         for pdl in "01":
-            found, _ = self.tune("--hidden", "64", "--intermediate", "128", "--tokens", "3",
+            found, _ = self.tune("--hidden", "64", "--intermediate", "128", "--tokens", "9",
                                  *CUDA, "--pdl", pdl)
             self.assertEqual([p["op"] for p in found["points"]], ["glu", "down"])
             for point in found["points"]:
@@ -182,7 +206,7 @@ class Gpu(Case):
                 self.assertTrue(point["untuned"].startswith(point["op"] + "_"))
         self.assertEqual({f[7] for f in read_cache(self.cache)}, {"glu", "down"})
         out, _ = self.tileglu("explain", "--hidden", "64", "--intermediate", "128", "--tokens",
-                              "3,50", "--backend", "cuda", "--json", TILEGLU_CUDA_LIBRARY=FAKE)
+                              "9,50", "--backend", "cuda", "--json", TILEGLU_CUDA_LIBRARY=FAKE)
         near, far = json.loads(out)["plans"]
         self.assertEqual([near["row"], near["down_row"]], [p["row"] for p in found["points"]])
         self.assertEqual([near["tuned"], far["tuned"]], [True, False])
