@@ -7,6 +7,10 @@ import statistics
 import subprocess
 import sys
 
+for folder in ("tools", "tests/cuda"):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / folder))
+import evidence  # noqa: E402
+import gpu_tables  # noqa: E402
 from bench_support import (CUBLAS, FAKE, OK, QUICK, RUNTIME, WRONG, Case, main, number,
                            strict_json)
 
@@ -64,6 +68,34 @@ class Mlp(Case):
         self.assertEqual([l["chosen"] for l in lines if l["mode"] == "burst"], ["1", "1"])
         for line in lines:
             self.check_line(line)
+
+    def test_one_launch(self):
+        few = ["--tokens", "3", "--alone"]
+        lines = self.measured(*few, "--rows", "all", "--pdl", "0,1", "--invariant",
+                              self.folder / "i.csv")
+        one = [l for l in lines if not l["down_row"]]
+        self.assertGreater(len({l["glu_row"] for l in one}), 1)
+        for line in one:
+            self.assertTrue(line["glu_row"].startswith("mlp_bf16_sm90_stream_mlp_"))
+            self.assertEqual(line["down_row_hash"], "")
+            current = {line["glu_row"]: line["glu_row_hash"]}
+            self.assertEqual(evidence.check_line(line, ["glu_row", "down_row"], current),
+                             ([line["glu_row"]], {}))
+            self.assertGreater(number(line, "us"), 0)
+            self.assertLess(number(line, "rel_l2"), 2 ** -8)
+        self.assertGreater(len(lines), len(one))
+        self.assertEqual([l["chosen"] for l in lines].count("1"), 2)
+        first, self.out = self.out, self.folder / "again.csv"
+        best = min(one, key=lambda l: number(l, "us"))["glu_row"]
+        named = self.measured(*few, "--rows", best.split("_sm90_")[1])
+        self.assertIn(best, {l["glu_row"] for l in named})
+        self.bench("--tables", first, libraries=False)
+        count = len(self.measured(*few, "--rows", best.split("_sm90_")[1], "--resume"))
+        self.assertEqual(count, len(named))
+        self.out = self.folder / "wrong.csv"
+        wrong = self.measured(*few, "--rows", best, code=WRONG, FAKE_WRONG="mlp_")
+        self.assertIn((best, ""), {(l["glu_row"], l["us"]) for l in wrong})
+        self.assertEqual(gpu_tables.rows_of(one[0]), one[0]["glu_row"])
 
     def test_writing_x_is_subtracted(self):
         plain, after = self.measured("--pdl", "0,1")
