@@ -39,7 +39,7 @@ run() { # tool, arguments of gpu_glu ...
 
 for tool in memcheck racecheck synccheck initcheck; do
   verdict "$tool: a planted bug is found" 1 "$(run $tool --row $tool planted)"
-  verdict "$tool: every row at small shapes is clean" 0 "$(run $tool small down_small)"
+  verdict "$tool: every row at small shapes is clean" 0 "$(run $tool small down_small one_small)"
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
