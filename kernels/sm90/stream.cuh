@@ -1,6 +1,6 @@
 /* `stream`: few tokens.  Time is the weights' bytes over the memory's bandwidth, so the weights
- * go straight from memory to each thread's own slots of shared memory (cp.async, 16 bytes at a
- * time) and from there into mma.sync fragments, without tensor maps, barriers or a producer:
+ * go straight from memory to each warp's own slots of shared memory (cp.async, 16 bytes a
+ * thread) and from there into mma.sync fragments, without tensor maps, barriers or a producer:
  * the first bytes are asked for a few hundred cycles after the start, where a TMA ring has
  * its first stage after 3-4 us (docs/notes).  The tokens lie in shared memory from the start.
  *
@@ -11,9 +11,10 @@
  * k = 2q, 2q+1, 2q+8, 2q+9 (q = lane % 4), for weights and tokens alike.
  *
  *   CTA (tile, split)          n / splits neighbouring outputs, or one more, in passes of at most
- *                              tile_n; 8 warps (stream_wide: 16), and 4 which bring the tokens,
+ *                              tile_n; 8 warps, and 4 which bring the tokens,
  *                              so that neither queues behind the other, and leave
- *   warp w                     K-blocks w, w + warps, ... of 64 k; ring of `stages` blocks
+ *   warp w                     K-blocks w, w + warps, ... of 64 k; ring of `stages` blocks, whose
+ *                              slots are those of stream_slots.cuh
  *   end of a pass              partial sums meet in shared memory and are added in the order of
  *                              warps by one thread an output: the same bits for every grid
  *   bytes in flight, a CTA     8 warps x stages x 2 KB a weight tile
@@ -24,17 +25,17 @@
 #include "launch.h"
 #include "ptx.cuh"
 #include "stream_launch.h"
+#include "stream_slots.cuh"
 
-#define WARPS tglu_stream_warps(ROW_SCHEDULE_STREAM_WIDE)
+#define WARPS TGLU_STREAM_WARPS
 #define THREADS (32 * WARPS) /* that multiply */
 #define TOKEN_THREADS (32 * TGLU_STREAM_TOKEN_WARPS)
 #define BLOCKS tglu_stream_blocks(ROW_TILE_N, ROW_OP_GLU)
 #define GROUPS (ROW_TILE_M / 8) /* of 8 tokens */
 #define ROWS_OF_BLOCK (ROW_OP_GLU ? 8 : 16)
-#define SLOT_BYTES (16 * THREADS) /* one 16-byte chunk of every thread */
-#define STAGE_BYTES (4 * BLOCKS * SLOT_BYTES)
+#define WARP_BYTES (2 * BLOCKS * SLOT_BYTES) /* of a stage */
+#define STAGE_BYTES (WARPS * WARP_BYTES)
 #define PARTIAL_FLOATS (BLOCKS * GROUPS * 128) /* of one warp */
-#define BLOCK_BYTES (2 * TGLU_TILE_K)          /* a K-block of one row */
 
 enum { BARRIER_TOKENS = 1, BARRIER_PARTIALS = 2 };
 
@@ -66,12 +67,6 @@ TGLU_DEVICE stream_work work_of(const tglu_stream_launch &p, int warp) {
   return w;
 }
 
-/* Bytes of the 16 at element k of a row of p.k that lie within it. */
-TGLU_DEVICE int32_t bytes_within(int32_t k, int32_t k_size) {
-  const int32_t left = k_size - k;
-  return left >= 8 ? 16 : left > 0 ? 2 * left : 0;
-}
-
 /* 16 bytes, of which the first `bytes` are read and the rest are zeros. */
 TGLU_DEVICE uint4 load_elements(const char *from, int32_t bytes) {
   uint32_t w[8];
@@ -89,42 +84,43 @@ TGLU_DEVICE void copy_chunk(uint32_t to, const char *from, int32_t bytes) {
 #endif
 }
 
-/* The loader's place: one K-block of one pass. */
+/* The loader's place: one K-block of one pass.  Of the four rows of a load this lane brings the
+ * one at lane / 8, chunk lane % 8. */
 typedef struct stream_cursor {
   int32_t pass, left;        /* left: blocks of this pass from here on, this warp's */
-  int32_t k;                 /* first element of this lane's first chunk            */
-  const char *lower, *upper; /* this lane's rows g and g + 8 of the pass's first tile, at k */
-  int32_t rows;              /* rows of the pass from this lane's row g on          */
+  int32_t k;                 /* first element of this lane's chunk                  */
+  const char *lower, *upper; /* the pass's first such row, at k: of the gate and up
+                                weights; op down has lower alone                    */
+  int32_t rows;              /* of the pass from this lane's first on               */
+  uint64_t policy;
 } stream_cursor;
 
 /* Points the cursor at the first block of its pass. */
 TGLU_DEVICE void begin_pass(const tglu_stream_launch &p, const stream_work &w, stream_cursor &at,
                             int lane) {
   const int32_t begin = w.n_begin + at.pass * w.height;
-  at.rows = (w.n_end - begin < w.height ? w.n_end - begin : w.height) - lane / 4;
+  at.rows = (w.n_end - begin < w.height ? w.n_end - begin : w.height) - lane / 8;
   at.left = w.blocks;
-  at.k = w.first * TGLU_TILE_K + 8 * (lane % 4);
-  const int64_t offset = ((begin + lane / 4) * p.ldw + at.k) * 2;
+  at.k = w.first * TGLU_TILE_K + 8 * (lane % 8);
+  const int64_t offset = ((begin + lane / 8) * p.ldw + at.k) * 2;
   at.lower = (const char *)p.gate + offset;
-  at.upper = ROW_OP_GLU ? (const char *)p.up + offset : at.lower + p.ldw * 16;
+  at.upper = (const char *)p.up + offset;
 }
 
 /* This lane's chunks of every row of the cursor's block; Whole: the block ends within K. */
 template <bool Whole>
 TGLU_DEVICE void load_rows(const tglu_stream_launch &p, const stream_cursor &at, uint32_t slot) {
 #pragma unroll
-  for (int i = 0; i < 2 * BLOCKS; i++) {
-    const bool upper = i % 2;
-    const int row = i / 2 * ROWS_OF_BLOCK + (upper && !ROW_OP_GLU ? 8 : 0);
-    const char *from = (upper ? at.upper : at.lower) + (int64_t)(i / 2 * ROWS_OF_BLOCK) * p.ldw * 2;
-    const uint32_t to = slot + 2 * i * SLOT_BYTES;
+  for (int i = 0; i < 4 * BLOCKS; i++) {
+    const bool upper = i / 2 % 2;
+    const int row = i / 4 * ROWS_OF_BLOCK + (upper && !ROW_OP_GLU ? 8 : 0) + 4 * (i % 2);
+    const char *from = (ROW_OP_GLU && upper ? at.upper : at.lower) + (int64_t)row * p.ldw * 2;
+    const uint32_t to = slot + i * HALF_SLOT_BYTES;
     if (row >= at.rows) continue;
     if (Whole) {
-      async_copy(to, from);
-      async_copy(to + SLOT_BYTES, from + 64);
+      async_copy_once(to, from, at.policy);
     } else {
       copy_chunk(to, from, bytes_within(at.k, p.k));
-      copy_chunk(to + SLOT_BYTES, from + 64, bytes_within(at.k + 32, p.k));
     }
   }
 }
@@ -133,7 +129,7 @@ TGLU_DEVICE void load_rows(const tglu_stream_launch &p, const stream_cursor &at,
  * keep what they held: those outputs are not stored. */
 TGLU_DEVICE void load_weights(const tglu_stream_launch &p, const stream_work &w, stream_cursor &at,
                               uint32_t slot, int lane) {
-  if (!ROW_LOADER_GENERAL && at.k - 8 * (lane % 4) + TGLU_TILE_K <= p.k) {
+  if (!ROW_LOADER_GENERAL && at.k - 8 * (lane % 8) + TGLU_TILE_K <= p.k) {
     load_rows<true>(p, at, slot);
   } else {
     load_rows<false>(p, at, slot);
@@ -207,19 +203,20 @@ TGLU_DEVICE uint4 token_chunk(const stream_tokens &x, int j, uint32_t offset) {
 #endif
 }
 
-/* acc += the weights in the slot times the tokens' block `offset` bytes further: 4 k-steps of
+/* acc += the weights of the stage times the tokens' block `offset` bytes further: 4 k-steps of
  * 16. */
-TGLU_DEVICE void multiply(uint32_t slot, const stream_tokens &x, uint32_t offset,
+TGLU_DEVICE void multiply(uint32_t stage, const stream_tokens &x, uint32_t offset, int lane,
                           float (&acc)[BLOCKS][GROUPS][4]) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     uint4 token[GROUPS];
 #pragma unroll
     for (int j = 0; j < GROUPS; j++) token[j] = token_chunk(x, j, offset + 64 * half);
+    const uint32_t at = stage + slot_read(lane, half);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
-      const uint4 lower = load_shared_16(slot + (4 * b + half) * SLOT_BYTES);
-      const uint4 upper = load_shared_16(slot + (4 * b + 2 + half) * SLOT_BYTES);
+      const uint4 lower = load_shared_16(at + 2 * b * SLOT_BYTES);
+      const uint4 upper = load_shared_16(at + (2 * b + 1) * SLOT_BYTES);
 #pragma unroll
       for (int j = 0; j < GROUPS; j++) {
         mma_m16n8k16(acc[b][j], lower.x, upper.x, lower.y, upper.y, token[j].x, token[j].y);
@@ -270,10 +267,11 @@ TGLU_DEVICE void stream(const tglu_stream_launch &p, const stream_work &w, uint3
   if (!(p.flags & TGLU_LAUNCH_STABLE_WEIGHTS)) dependency_wait();
   stream_cursor at;
   at.pass = 0;
+  at.policy = policy_read_once();
   begin_pass(p, w, at, lane);
 #pragma unroll 1
   for (int s = 0; s < ROW_STAGES; s++) {
-    if (s < steps) load_weights(p, w, at, ring + s * STAGE_BYTES, lane);
+    if (s < steps) load_weights(p, w, at, ring + s * STAGE_BYTES + slot_write(lane), lane);
     async_commit();
   }
   dependency_wait();
@@ -281,18 +279,20 @@ TGLU_DEVICE void stream(const tglu_stream_launch &p, const stream_work &w, uint3
   named_barrier_sync(BARRIER_TOKENS, THREADS + TOKEN_THREADS);
 
   const stream_tokens x = tokens_of(p, w, tokens, warp, lane);
-  uint32_t slot = ring;
+  uint32_t stage = ring;
   int32_t issued = ROW_STAGES;
   for (int32_t pass = 0; pass < w.passes; pass++) {
     float acc[BLOCKS][GROUPS][4] = {};
     for (int32_t i = 0; i < w.blocks; i++) {
       async_wait<ROW_STAGES - 1>();
-      multiply(slot, x, i * (WARPS * BLOCK_BYTES), acc);
-      if (issued < steps) load_weights(p, w, at, slot, lane);
+      __syncwarp();
+      multiply(stage, x, i * (WARPS * BLOCK_BYTES), lane, acc);
+      __syncwarp();
+      if (issued < steps) load_weights(p, w, at, stage + slot_write(lane), lane);
       async_commit();
       issued++;
-      slot += STAGE_BYTES;
-      if (slot == ring + ROW_STAGES * STAGE_BYTES) slot = ring;
+      stage += STAGE_BYTES;
+      if (stage == ring + ROW_STAGES * STAGE_BYTES) stage = ring;
     }
     /* The last pass's partial sums have been read. */
     if (pass > 0) named_barrier_sync(BARRIER_PARTIALS, THREADS);
@@ -323,7 +323,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + TOKEN_THREADS, 1)
   float *partials = (float *)(dynamic + ROW_STAGES * STAGE_BYTES);
   const uint32_t tokens = smem_address(partials + WARPS * PARTIAL_FLOATS);
   if (threadIdx.x < THREADS) {
-    stream(p, w, smem_address(dynamic) + 16 * threadIdx.x, partials, tokens);
+    stream(p, w, smem_address(dynamic) + threadIdx.x / 32 * WARP_BYTES, partials, tokens);
   } else {
     dependency_wait();
     dependents_launch();

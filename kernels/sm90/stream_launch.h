@@ -1,7 +1,7 @@
 /* The launch contract of the `stream` rows: few tokens, weights streamed once.  Plain C,
  * compiled for both sides.
  *
- * A launch: grid (ceil(m / tile_m), splits, 1), block tglu_stream_threads(...) threads, no
+ * A launch: grid (ceil(m / tile_m), splits, 1), block TGLU_STREAM_THREADS threads, no
  * cluster, dynamic shared memory tglu_stream_smem_bytes(...).  Each CTA computes n / splits
  * outputs (or one more) of its tokens, all of K by itself, so any splits >= 1 gives the whole
  * result, bit for bit the same; 1 <= splits <= n is sensible, best is one CTA an SM.  No tensor
@@ -35,12 +35,10 @@ typedef struct tglu_stream_launch {
   float alpha, limit, offset;
 } tglu_stream_launch;
 
-/* Warps of a CTA: 8 that multiply (`stream_wide`: 16), and 4 that fetch the tokens. */
+/* Warps of a CTA: 8 that multiply, and 4 that fetch the tokens. */
+#define TGLU_STREAM_WARPS 8
 #define TGLU_STREAM_TOKEN_WARPS 4
-TGLU_HOST_DEVICE int32_t tglu_stream_warps(int32_t wide) { return wide ? 16 : 8; }
-TGLU_HOST_DEVICE int32_t tglu_stream_threads(int32_t wide) {
-  return 32 * (tglu_stream_warps(wide) + TGLU_STREAM_TOKEN_WARPS);
-}
+#define TGLU_STREAM_THREADS (32 * (TGLU_STREAM_WARPS + TGLU_STREAM_TOKEN_WARPS))
 
 /* m16 weight tiles of a pass: op glu packs 8 gate and 8 up rows in one. */
 TGLU_HOST_DEVICE int32_t tglu_stream_blocks(int32_t tile_n, int32_t glu) {
@@ -57,8 +55,8 @@ TGLU_HOST_DEVICE int32_t tglu_stream_token_bytes(int32_t k) {
  *   offset 0   rings: stages x warps x 2 KB a weight tile
  *   ring end   partial sums: warps x [tile_m x 16 blocks] floats                         */
 TGLU_HOST_DEVICE int32_t tglu_stream_fixed_bytes(int32_t tile_m, int32_t tile_n, int32_t stages,
-                                                 int32_t glu, int32_t wide) {
-  int32_t blocks = tglu_stream_blocks(tile_n, glu), warps = tglu_stream_warps(wide);
+                                                 int32_t glu) {
+  int32_t blocks = tglu_stream_blocks(tile_n, glu), warps = TGLU_STREAM_WARPS;
   return warps * (stages * 32 * 64 * blocks + tile_m * 16 * blocks * 4);
 }
 
@@ -66,8 +64,8 @@ TGLU_HOST_DEVICE int32_t tglu_stream_fixed_bytes(int32_t tile_m, int32_t tile_n,
  * with the loader general: m = 0.  64-bit, since it may be far more than a CTA can have: then
  * the row cannot serve the call. */
 TGLU_HOST_DEVICE int64_t tglu_stream_smem_bytes(int32_t tile_m, int32_t tile_n, int32_t stages,
-                                                int32_t glu, int32_t wide, int32_t m, int32_t k) {
-  return tglu_stream_fixed_bytes(tile_m, tile_n, stages, glu, wide) +
+                                                int32_t glu, int32_t m, int32_t k) {
+  return tglu_stream_fixed_bytes(tile_m, tile_n, stages, glu) +
          (int64_t)(m < tile_m ? m : tile_m) * tglu_stream_token_bytes(k);
 }
 

@@ -2,7 +2,7 @@
  * C, compiled for both sides.
  *
  * A launch: cooperative (every CTA waits once for all others, design: docs/hopper.md), grid
- * (ctas, 1, 1) with at most one CTA an SM, block tglu_stream_threads(0) threads, no cluster,
+ * (ctas, 1, 1) with at most one CTA an SM, block TGLU_STREAM_THREADS threads, no cluster,
  * dynamic shared memory tglu_stream_mlp_smem_bytes(...).  Any number of CTAs gives the same
  * bits; best is one an SM. */
 #ifndef TGLU_SM90_STREAM_MLP_LAUNCH_H
@@ -29,7 +29,7 @@ typedef struct tglu_stream_mlp_launch {
  *   then       m tokens of X, all of hidden; after the GLU m rows of H                     */
 TGLU_HOST_DEVICE int64_t tglu_stream_mlp_smem_bytes(int32_t stages, int32_t m, int32_t hidden,
                                                     int32_t intermediate) {
-  return tglu_stream_smem_bytes(8, 16, stages, 1, 0, m,
+  return tglu_stream_smem_bytes(8, 16, stages, 1, m,
                                 hidden > intermediate ? hidden : intermediate);
 }
 

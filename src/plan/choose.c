@@ -150,11 +150,20 @@ static void plan_tiles(const tglu__row *r, const tglu__problem *problem, int64_t
   choice->grid_y = 1;
 }
 
+/* Rows that stream take one CTA an SM; with dependent launch they begin on SMs that the kernel
+ * before has left or never used, where two of them side by side would leave other SMs idle (7B,
+ * one token: an MLP took 1.4 times as long).  So each asks for more than half an SM. */
+static int32_t alone_bytes(const tglu__row *r, const tglu__device_facts *device, int64_t smem) {
+  int32_t half = device->smem_bytes / 2 + 1024;
+  bool one = tglu__row_is_stream(r) && r->loader == tglu__loader_tma;
+  return one && smem < half ? half : (int32_t)smem;
+}
+
 void tglu__plan_launch(int32_t row, const tglu__problem *problem, int64_t tokens,
                        const tglu__device_facts *device, tglu__choice *choice) {
   const tglu__row *r = &tglu__rows[row];
   int64_t smem = tglu__row_smem_bytes(r, tokens, tglu__op_shape(r->op, problem).k);
-  *choice = (tglu__choice){.row = row, .smem_bytes = (int32_t)smem};
+  *choice = (tglu__choice){.row = row, .smem_bytes = alone_bytes(r, device, smem)};
   if (r->op == tglu__op_mlp) {
     plan_mlp(r, problem, device, choice);
   } else if (tglu__row_is_stream(r)) {

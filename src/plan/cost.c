@@ -16,8 +16,8 @@
  * The constants were fitted to 2,558 times of rows on an H200 (2026-11-29): 114 shapes of the
  * seven Qwen-2.5 sizes, M = 1 ... 8192; docs/notes/hopper_ladder.md, step 24.  Of the rows
  * measured there, the one chosen is slower than the best by 0.9 % (GLU) and 0.8 % (down) in
- * geometric mean, 11 % at worst.  exchange_cycles, general_factor and what stream's wide rows
- * cost were set by hand.  paired_coop is spared the cluster factor, since at K = 8192 its
+ * geometric mean, 11 % at worst.  exchange_cycles and general_factor
+ * were set by hand.  paired_coop is spared the cluster factor, since at K = 8192 its
  * clusters were faster. */
 #include "plan/choose.h"
 
@@ -64,18 +64,20 @@ static const struct {
   double sm_bytes_per_us; /* the most that one SM takes in                    */
   double element_us;      /* of X, a tile of tokens                           */
   double wide_pass_us;    /* for each 16 outputs of a pass beyond 16          */
-  double wide_us;         /* of stream_wide: four more warps to start        */
   double general_factor;  /* of the general loader: 2 bytes a load            */
 } stream[] = {
-  [tglu__op_glu] = {2.95, 4.34e6, 60e3, 0.12e-3, 0.3, 0.3, 6.0},
-  [tglu__op_down] = {2.2, 4.25e6, 60e3, 0.065e-3, 0.3, 0.3, 6.0},
+  [tglu__op_glu] = {2.95, 4.42e6, 60e3, 0.12e-3, 0.3, 6.0},
+  [tglu__op_down] = {2.2, 4.33e6, 60e3, 0.065e-3, 0.3, 6.0},
 };
 
-/* Op mlp: as those that stream, with one start for both halves. */
+/* Op mlp: as those that stream, with one start for both halves.  A deeper ring keeps the rate
+ * up while the CTAs wait for each other, and makes X and H wait longer for their turn. */
 static const struct {
   double fixed_us, bytes_per_us, sm_bytes_per_us;
-  double x_us, h_us; /* an element of X and of H, which all CTAs read at the same time */
-} one_launch = {4.0, 4.35e6, 60e3, 0.12e-3, 0.065e-3};
+  double element_us; /* of X and of H, which all CTAs read at the same time  */
+  double shallow;    /* of the memory's time for each stage short of 4       */
+  double deep_us;    /* for each stage beyond 3                              */
+} one_launch = {4.9, 4.6e6, 60e3, 0.055e-3, 0.01, 0.2};
 
 /* Of an MLP in two launches: what of the second one's start is hidden behind the first; and
  * for one token what a row that streams gains there on one with tiles, whose ring takes longer
@@ -162,24 +164,25 @@ static double stream_us(const tglu__choice *choice, const tglu__row *row, tglu__
   double x = (double)height * (double)shape.k * stream[row->op].element_us;
   if (row->loader == tglu__loader_general) memory *= stream[row->op].general_factor;
   return stream[row->op].fixed_us + memory + x +
-         stream[row->op].wide_pass_us * (row->tile_n > 16 ? row->tile_n / 16 - 1 : 0) +
-         (row->schedule == tglu__schedule_stream_wide ? stream[row->op].wide_us : 0);
+         stream[row->op].wide_pass_us * (row->tile_n > 16 ? row->tile_n / 16 - 1 : 0);
 }
 
-static double one_launch_us(const tglu__choice *choice, const tglu__problem *problem,
-                            int64_t tokens) {
+static double one_launch_us(const tglu__choice *choice, const tglu__row *row,
+                            const tglu__problem *problem, int64_t tokens) {
   double weights = 6.0 * (double)problem->n * (double)problem->k;
   double rate = (double)choice->clusters * one_launch.sm_bytes_per_us;
   if (rate > one_launch.bytes_per_us) rate = one_launch.bytes_per_us;
-  return one_launch.fixed_us + weights / rate +
-         (double)tokens * ((double)problem->k * one_launch.x_us +
-                           (double)problem->n * one_launch.h_us);
+  double elements = (double)tokens * (double)(problem->k + problem->n);
+  return one_launch.fixed_us +
+         weights / rate * (1 + one_launch.shallow * (row->stages < 4 ? 4 - row->stages : 0)) +
+         one_launch.deep_us * (row->stages > 3 ? row->stages - 3 : 0) +
+         elements * one_launch.element_us;
 }
 
 double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *problem,
                           int64_t tokens) {
   const tglu__row *row = &tglu__rows[choice->row];
-  if (row->op == tglu__op_mlp) return one_launch_us(choice, problem, tokens);
+  if (row->op == tglu__op_mlp) return one_launch_us(choice, row, problem, tokens);
   tglu__shape shape = tglu__op_shape(row->op, problem);
   if (!tglu__row_is_stream(row)) return tiles_us(choice, row, shape, tokens);
   bool behind_glu = row->op == tglu__op_down && tglu__op_present(tglu__op_glu, problem);

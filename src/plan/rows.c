@@ -41,16 +41,11 @@ int32_t tglu__row_find(const char *name) {
 
 bool tglu__row_is_stream(const tglu__row *row) {
   return row->schedule == tglu__schedule_stream ||
-         row->schedule == tglu__schedule_stream_wide ||
          row->schedule == tglu__schedule_stream_mlp;
 }
 
-static int32_t is_wide(const tglu__row *row) {
-  return row->schedule == tglu__schedule_stream_wide;
-}
-
 int32_t tglu__row_threads(const tglu__row *row) {
-  return tglu__row_is_stream(row) ? tglu_stream_threads(is_wide(row)) : 384;
+  return tglu__row_is_stream(row) ? TGLU_STREAM_THREADS : 384;
 }
 
 int32_t tglu__row_b_rows(const tglu__row *row) {
@@ -74,7 +69,7 @@ static int64_t stream_smem_bytes(const tglu__row *row, int64_t tokens, int64_t k
   if (row->op == tglu__op_mlp)
     return tglu_stream_mlp_smem_bytes(row->stages, m, columns, columns);
   return tglu_stream_smem_bytes(row->tile_m, row->tile_n, row->stages,
-                                row->op == tglu__op_glu, is_wide(row), m, columns);
+                                row->op == tglu__op_glu, m, columns);
 }
 
 int64_t tglu__row_smem_bytes(const tglu__row *row, int64_t tokens, int64_t k) {

@@ -22,7 +22,6 @@ typedef enum tglu__schedule {
   tglu__schedule_gate_first,
   tglu__schedule_paired_general,
   tglu__schedule_stream,          /* op glu and down: stream_launch.h           */
-  tglu__schedule_stream_wide,
   tglu__schedule_stream_mlp,      /* op mlp: stream_mlp_launch.h                */
   tglu__schedule_down_pingpong,   /* op down: down_launch.h                     */
   tglu__schedule_down_coop,
