@@ -391,7 +391,8 @@ static void order_of_mlp(const gpu_options *options, const subject *s) {
 }
 
 void part_mlp_order(const gpu_options *options) {
-  const subject s = {.row = options->row, .most = 300};
+  const bool one_launch = options->row != NULL && strncmp(options->row, "mlp_", 4) == 0;
+  const subject s = {.row = options->row, .most = one_launch ? 8 : 300};
   order_of_mlp(options, &s);
   if (options->row != NULL) return;
   for (int dtype = DTYPE_BF16; dtype <= DTYPE_F16; ++dtype) {
