@@ -172,7 +172,7 @@ size_t tglu__cuda_explain(const tglu_context *context, const void *planned,
     say(&to, "mlp: H into the workspace, out from H\n");
     say_operation(&to, context, plan, tglu__op_mlp, call);
     say(&to, "launch: one, cooperative, programmatic stream serialization %s\n",
-        context->options.pdl ? "on" : "off");
+        context->options.pdl && TGLU__COOPERATIVE_OVERLAPS ? "on" : "off");
     return to.length;
   }
   if (both) say(&to, "glu: H into the workspace\n");

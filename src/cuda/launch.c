@@ -215,9 +215,6 @@ static tglu_status prepare(const tglu__cuda *cuda, const tglu__problem *p,
 
 /* ---- launch ---- */
 
-/* Whether a launch whose CTAs wait for each other may begin while the work before it ends. */
-enum { COOPERATIVE_OVERLAPS = 1 };
-
 /* `behind`: the second launch of an MLP, whose start overlaps the first in any case: what the
  * option keeps apart is the caller's work before this call from this call. */
 static tglu_status launch(const tglu_context *context, void *stream, prepared *p, bool behind) {
@@ -237,7 +234,7 @@ static tglu_status launch(const tglu_context *context, void *stream, prepared *p
     attributes[count].id = TGLU__CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
     attributes[count++].value.cooperative = 1;
   }
-  if ((context->options.pdl && (!cooperative || COOPERATIVE_OVERLAPS)) || behind) {
+  if ((context->options.pdl && (!cooperative || TGLU__COOPERATIVE_OVERLAPS)) || behind) {
     attributes[count].id = TGLU__CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     attributes[count++].value.programmaticStreamSerializationAllowed = 1;
   }
