@@ -171,6 +171,8 @@ void tglu__plan_launch(int32_t row, const tglu__problem *problem, int64_t tokens
   } else {
     plan_tiles(r, problem, tokens, device, choice);
   }
+  int64_t ctas = (int64_t)choice->clusters * r->cluster_m * choice->grid_y;
+  choice->idle = ctas < device->sm_count ? (int32_t)(device->sm_count - ctas) : 0;
 }
 
 bool tglu__plan_choose(tglu__op op, const tglu__problem *problem,

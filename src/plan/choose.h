@@ -39,6 +39,7 @@ typedef struct tglu__choice {
   int32_t grid_y;       /* stream rows: shares of the columns; else 1          */
   int32_t waves;        /* most tiles that one cluster walks, passes of a CTA  */
   int32_t smem_bytes;
+  int32_t idle;         /* SMs that get no CTA                                 */
   double predicted_us;
 } tglu__choice;
 

@@ -16,9 +16,10 @@
  * The constants were fitted to 2,558 times of rows on an H200 (2026-11-29): 114 shapes of the
  * seven Qwen-2.5 sizes, M = 1 ... 8192; docs/notes/hopper_ladder.md, step 24.  Of the rows
  * measured there, the one chosen is slower than the best by 0.9 % (GLU) and 0.8 % (down) in
- * geometric mean, 11 % at worst.  exchange_cycles and general_factor
- * were set by hand.  paired_coop is spared the cluster factor, since at K = 8192 its
- * clusters were faster. */
+ * geometric mean, 11 % at worst.  Those of rows that stream, and what an MLP's halves cost each
+ * other, were set anew by hand from 563 times (step 27); so were exchange_cycles and
+ * general_factor.  paired_coop is spared the cluster factor, since at K = 8192 its clusters
+ * were faster. */
 #include "plan/choose.h"
 
 #include "../kernels/sm90/stream_launch.h"
@@ -65,9 +66,11 @@ static const struct {
   double element_us;      /* of X, a tile of tokens                           */
   double wide_pass_us;    /* for each 16 outputs of a pass beyond 16          */
   double general_factor;  /* of the general loader: 2 bytes a load            */
+  double shallow;         /* of the memory's time for each stage short of 4   */
+  double deep_us;         /* for each stage beyond 2                          */
 } stream[] = {
-  [tglu__op_glu] = {2.95, 4.42e6, 60e3, 0.12e-3, 0.3, 6.0},
-  [tglu__op_down] = {2.2, 4.33e6, 60e3, 0.065e-3, 0.3, 6.0},
+  [tglu__op_glu] = {2.85, 4.42e6, 60e3, 0.11e-3, 0.3, 6.0, 0.005, 0.06},
+  [tglu__op_down] = {2.2, 4.33e6, 60e3, 0.065e-3, 0.3, 6.0, 0.0, 0.0},
 };
 
 /* Op mlp: as those that stream, with one start for both halves.  A deeper ring keeps the rate
@@ -75,14 +78,16 @@ static const struct {
 static const struct {
   double fixed_us, bytes_per_us, sm_bytes_per_us;
   double element_us; /* of X and of H, which all CTAs read at the same time  */
-  double shallow;    /* of the memory's time for each stage short of 4       */
-  double deep_us;    /* for each stage beyond 3                              */
-} one_launch = {4.9, 4.6e6, 60e3, 0.055e-3, 0.01, 0.2};
+  double deep_us;    /* for each stage beyond 2                              */
+} one_launch = {4.9, 4.42e6, 60e3, 0.057e-3, 0.1};
 
-/* Of an MLP in two launches: what of the second one's start is hidden behind the first; and
- * for one token what a row that streams gains there on one with tiles, whose ring takes longer
- * to start. */
-static const double mlp_hidden_us = 1.2, mlp_stream_us = 0.7;
+/* Of an MLP in two launches: what of the second one's start is hidden behind the first.  Few
+ * tokens, of the down projection: what a row that streams gains on one with tiles, whose ring
+ * takes longer to start; and what one with tiles loses that leaves a quarter of the SMs idle,
+ * since its CTAs go to the SMs that the GLU leaves first, not to those that lie best.  Of a GLU
+ * that streams more than 4 tokens: what it loses before a row with tiles. */
+static const double mlp_hidden_us = 1.2, mlp_stream_us[] = {0.7, 0.4}, mlp_idle_us = 4.5,
+                    mlp_before_us = 2.0;
 
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
@@ -160,10 +165,10 @@ static double stream_us(const tglu__choice *choice, const tglu__row *row, tglu__
   /* Each tile of tokens reads the weights anew. */
   double bytes = bytes_of(row->op, shape, tokens) +
                  (choice->tile_rows - 1) * bytes_of(row->op, shape, 0);
-  double memory = bytes / rate;
+  double memory = bytes / rate * (1 + stream[row->op].shallow * (4 - row->stages));
   double x = (double)height * (double)shape.k * stream[row->op].element_us;
   if (row->loader == tglu__loader_general) memory *= stream[row->op].general_factor;
-  return stream[row->op].fixed_us + memory + x +
+  return stream[row->op].fixed_us + memory + x + stream[row->op].deep_us * (row->stages - 2) +
          stream[row->op].wide_pass_us * (row->tile_n > 16 ? row->tile_n / 16 - 1 : 0);
 }
 
@@ -173,10 +178,18 @@ static double one_launch_us(const tglu__choice *choice, const tglu__row *row,
   double rate = (double)choice->clusters * one_launch.sm_bytes_per_us;
   if (rate > one_launch.bytes_per_us) rate = one_launch.bytes_per_us;
   double elements = (double)tokens * (double)(problem->k + problem->n);
-  return one_launch.fixed_us +
-         weights / rate * (1 + one_launch.shallow * (row->stages < 4 ? 4 - row->stages : 0)) +
-         one_launch.deep_us * (row->stages > 3 ? row->stages - 3 : 0) +
+  return one_launch.fixed_us + weights / rate + one_launch.deep_us * (row->stages - 2) +
          elements * one_launch.element_us;
+}
+
+/* What a half of an MLP loses or gains beside the other, with few tokens. */
+static double beside_us(const tglu__choice *choice, const tglu__row *row, int64_t tokens) {
+  bool streams = tglu__row_is_stream(row) && row->loader == tglu__loader_tma;
+  if (row->op == tglu__op_glu) return streams && tokens > 4 ? mlp_before_us : 0;
+  if (tokens > 4) return 0;
+  if (streams) return -mlp_stream_us[tokens > 2];
+  int64_t ctas = (int64_t)choice->clusters * row->cluster_m;
+  return choice->idle > ctas / 3 ? mlp_idle_us : 0;
 }
 
 double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *problem,
@@ -184,9 +197,9 @@ double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *probl
   const tglu__row *row = &tglu__rows[choice->row];
   if (row->op == tglu__op_mlp) return one_launch_us(choice, row, problem, tokens);
   tglu__shape shape = tglu__op_shape(row->op, problem);
-  if (!tglu__row_is_stream(row)) return tiles_us(choice, row, shape, tokens);
-  bool behind_glu = row->op == tglu__op_down && tglu__op_present(tglu__op_glu, problem);
-  return stream_us(choice, row, shape, tokens) - (behind_glu && tokens == 1 ? mlp_stream_us : 0);
+  bool both = tglu__op_present(tglu__op_glu, problem) && problem->has_down;
+  return (tglu__row_is_stream(row) ? stream_us : tiles_us)(choice, row, shape, tokens) +
+         (both ? beside_us(choice, row, tokens) : 0);
 }
 
 double tglu__plan_mlp_us(double glu_us, double down_us) {

@@ -370,8 +370,13 @@ static void sms_of_row(const gpu_options *options, const char *row, int dtype) {
       gpu_operands_args(&o, NULL, &a);
       gpu_poison(&o, NULL);
       if (j == 0) a.out = (void *)(uintptr_t)first;
-      if (gpu_require(tglu_glu_create(context, &d, &glu) == TGLU_OK, "create: %s",
-                      tglu_last_error())) {
+      const int sms = limits[j] > 0 ? limits[j] : 132;
+      bool created = gpu_require(tglu_glu_create(context, &d, &glu) == TGLU_OK, "create: %s",
+                                 tglu_last_error());
+      if (created && strstr(row, "_stream_") != NULL && (c.m + tile_m - 1) / tile_m > sms) {
+        gpu_expect(tglu_glu_run(glu, &a) == TGLU_ERR_UNSUPPORTED,
+                   "%s: more tiles of tokens than %d SMs, not refused", row, sms);
+      } else if (created) {
         expect_run(glu, &a);
         if (j == 0) {
           a.out = (void *)(uintptr_t)o.out;
