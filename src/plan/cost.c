@@ -46,7 +46,7 @@ static const struct {
   double exchange_output;   /* and for each 128 outputs                             */
   double split_floor;       /* and of the floor for each doubling of the cluster    */
 } tiles[] = {
-  [tglu__op_glu] = {.clock_mhz = 1356.0, .fixed_us = 2.64, .bytes_per_us = 3.94e6,
+  [tglu__op_glu] = {.clock_mhz = 1356.0, .fixed_us = 2.90, .bytes_per_us = 3.94e6,
                     .stage_cycles = 23.6, .row_cycles = 0.092, .row_us = 1.54e-3,
                     .cluster_factor = 1.011, .tall_factor = 1.012,
                     .gate_first_factor = 1.03, .coop_epilogue = 14.8,
@@ -70,7 +70,7 @@ static const struct {
   double deep_us;         /* for each stage beyond 2                          */
 } stream[] = {
   [tglu__op_glu] = {2.85, 4.42e6, 60e3, 0.11e-3, 0.3, 6.0, 0.005, 0.06},
-  [tglu__op_down] = {2.2, 4.33e6, 60e3, 0.065e-3, 0.3, 6.0, 0.0, 0.0},
+  [tglu__op_down] = {2.2, 4.33e6, 60e3, 0.08e-3, 0.3, 6.0, 0.0, 0.0},
 };
 
 /* Op mlp: as those that stream, with one start for both halves.  A deeper ring keeps the rate
@@ -79,7 +79,7 @@ static const struct {
   double fixed_us, bytes_per_us, sm_bytes_per_us;
   double element_us; /* of X and of H, which all CTAs read at the same time  */
   double deep_us;    /* for each stage beyond 2                              */
-} one_launch = {4.9, 4.42e6, 60e3, 0.057e-3, 0.1};
+} one_launch = {6.0, 4.42e6, 60e3, 0.057e-3, 0.1};
 
 /* Of an MLP in two launches: what of the second one's start is hidden behind the first.  Few
  * tokens, of the down projection: what a row that streams gains on one with tiles, whose ring
