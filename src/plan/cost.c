@@ -66,10 +66,11 @@ static const struct {
   double element_us;      /* of X, a tile of tokens                           */
   double wide_pass_us;    /* for each 16 outputs of a pass beyond 16          */
   double general_factor;  /* of the general loader: 2 bytes a load            */
-  double shallow;         /* of the memory's time for each stage short of 4   */
-  double deep_us;         /* for each stage beyond 2                          */
+  double short_us;        /* for each stage short of the K-blocks that a warp has of a pass
+                             and one more, 4 at most                          */
+  double deep_us;         /* for each stage beyond that                       */
 } stream[] = {
-  [tglu__op_glu] = {2.85, 4.42e6, 60e3, 0.11e-3, 0.3, 6.0, 0.005, 0.06},
+  [tglu__op_glu] = {2.85, 4.42e6, 60e3, 0.11e-3, 0.3, 6.0, 0.1, 0.06},
   [tglu__op_down] = {2.2, 4.33e6, 60e3, 0.08e-3, 0.3, 6.0, 0.0, 0.0},
 };
 
@@ -165,10 +166,14 @@ static double stream_us(const tglu__choice *choice, const tglu__row *row, tglu__
   /* Each tile of tokens reads the weights anew. */
   double bytes = bytes_of(row->op, shape, tokens) +
                  (choice->tile_rows - 1) * bytes_of(row->op, shape, 0);
-  double memory = bytes / rate * (1 + stream[row->op].shallow * (4 - row->stages));
+  double memory = bytes / rate;
   double x = (double)height * (double)shape.k * stream[row->op].element_us;
   if (row->loader == tglu__loader_general) memory *= stream[row->op].general_factor;
-  return stream[row->op].fixed_us + memory + x + stream[row->op].deep_us * (row->stages - 2) +
+  int64_t blocks = ceil_div(shape.k, TGLU_TILE_K) / TGLU_STREAM_WARPS + 1;
+  int64_t spare = row->stages - (blocks < 4 ? blocks : 4);
+  double depth =
+    (double)spare * (spare < 0 ? -stream[row->op].short_us : stream[row->op].deep_us);
+  return stream[row->op].fixed_us + memory + x + depth +
          stream[row->op].wide_pass_us * (row->tile_n > 16 ? row->tile_n / 16 - 1 : 0);
 }
 
