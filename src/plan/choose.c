@@ -175,6 +175,14 @@ void tglu__plan_launch(int32_t row, const tglu__problem *problem, int64_t tokens
   choice->idle = ctas < device->sm_count ? (int32_t)(device->sm_count - ctas) : 0;
 }
 
+static tglu__choice launch_with_cost(int32_t row, const tglu__problem *problem, int64_t tokens,
+                                     const tglu__device_facts *device) {
+  tglu__choice choice;
+  tglu__plan_launch(row, problem, tokens, device, &choice);
+  choice.predicted_us = tglu__plan_cost_us(&choice, problem, tokens);
+  return choice;
+}
+
 bool tglu__plan_choose(tglu__op op, const tglu__problem *problem,
                        const tglu__call_facts *call, const tglu__device_facts *device,
                        tglu__choice *choice, tglu__choice *runner_up) {
@@ -183,9 +191,7 @@ bool tglu__plan_choose(tglu__op op, const tglu__problem *problem,
     if (tglu__rows[row].op != op ||
         !tglu__row_valid(&tglu__rows[row], problem, call, device, NULL))
       continue;
-    tglu__choice c;
-    tglu__plan_launch(row, problem, call->tokens, device, &c);
-    c.predicted_us = tglu__plan_cost_us(&c, problem, call->tokens);
+    tglu__choice c = launch_with_cost(row, problem, call->tokens, device);
     if (best.row < 0 || c.predicted_us < best.predicted_us) {
       second = best;
       best = c;
@@ -196,6 +202,52 @@ bool tglu__plan_choose(tglu__op op, const tglu__problem *problem,
   *choice = best;
   if (runner_up != NULL) *runner_up = second;
   return best.row >= 0;
+}
+
+/* Product of the row's predicted times at the counts of tglu__plan_choose_invariant: orders rows
+ * as the mean does, since the fastest rows' times divide all of them alike.  INFINITY where the
+ * row does not serve them all. */
+static double product_us(int32_t row, const tglu__problem *problem,
+                         const tglu__call_facts *call, const tglu__device_facts *device) {
+  static const int64_t counts[] = {1, 16, 128, 1024, TGLU__INVARIANT_MOST};
+  double product = 1;
+  for (size_t i = 0; i < sizeof counts / sizeof counts[0]; ++i) {
+    tglu__call_facts at = *call;
+    at.tokens = counts[i];
+    if (!tglu__row_valid(&tglu__rows[row], problem, &at, device, NULL)) return INFINITY;
+    product *= launch_with_cost(row, problem, counts[i], device).predicted_us;
+  }
+  return product;
+}
+
+/* For call->tokens; without a row if there is none or it does not serve so many. */
+static tglu__choice launch_if_valid(int32_t row, const tglu__problem *problem,
+                                    const tglu__call_facts *call,
+                                    const tglu__device_facts *device) {
+  if (row < 0 || !tglu__row_valid(&tglu__rows[row], problem, call, device, NULL))
+    return (tglu__choice){.row = -1};
+  return launch_with_cost(row, problem, call->tokens, device);
+}
+
+bool tglu__plan_choose_invariant(tglu__op op, const tglu__problem *problem,
+                                 const tglu__call_facts *call,
+                                 const tglu__device_facts *device, tglu__choice *choice,
+                                 tglu__choice *runner_up) {
+  int32_t best = -1, second = -1;
+  double least = INFINITY, next = INFINITY;
+  for (int32_t row = 0; row < tglu__row_total; ++row) {
+    if (tglu__rows[row].op != op) continue;
+    const double product = product_us(row, problem, call, device);
+    if (product < least) {
+      second = best, next = least;
+      best = row, least = product;
+    } else if (product < next) {
+      second = row, next = product;
+    }
+  }
+  *choice = launch_if_valid(best, problem, call, device);
+  if (runner_up != NULL) *runner_up = launch_if_valid(second, problem, call, device);
+  return choice->row >= 0;
 }
 
 double tglu__plan_pair_us(const tglu__problem *problem, const tglu__call_facts *call,

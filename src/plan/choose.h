@@ -87,6 +87,18 @@ bool tglu__plan_choose(tglu__op op, const tglu__problem *problem,
                        const tglu__call_facts *call, const tglu__device_facts *device,
                        tglu__choice *choice, tglu__choice *runner_up);
 
+/* One row for all numbers of tokens (batch_invariant): of this operation's rows that are valid at
+ * 1, 16, 128, 1024 and 4096 tokens the one with the least geometric mean, over these counts, of
+ * its predicted time over the fastest row's; of equals the first in the table.  call->tokens has
+ * no part in that: it is what the launch and its time are for.  False, and row -1, if no row is
+ * valid at all counts, or that row is not at call->tokens.  runner_up, the second by this rule,
+ * may be NULL; its row is -1 if there is none for call->tokens. */
+enum { TGLU__INVARIANT_MOST = 4096 };
+bool tglu__plan_choose_invariant(tglu__op op, const tglu__problem *problem,
+                                 const tglu__call_facts *call,
+                                 const tglu__device_facts *device, tglu__choice *choice,
+                                 tglu__choice *runner_up);
+
 /* Buckets of token counts: 1, 2, 4, 8, then steps of 8 up to 64, of 16 up to 1024, then 8
  * an octave up to 2^31.  A bucket is planned at its largest count. */
 enum { TGLU__BUCKETS = 4 + 7 + 60 + 21 * 8 };
