@@ -30,12 +30,28 @@ static const tglu__tuned *tuned_of(const tglu_context *context, tglu__op op,
   return tuned != NULL && tuned->row == row ? tuned : NULL;
 }
 
+/* The row is the same for all numbers of tokens; the times are those of this call. */
+static void say_invariant(text *to, const tglu__cuda *cuda, tglu__op op,
+                          const tglu__problem *problem, const tglu__call_facts *facts) {
+  tglu__choice best, second;
+  tglu__plan_choose_invariant(op, problem, facts, &cuda->facts, &best, &second);
+  say(to, "why: cost model, batch-invariant: least mean over 1 ... %d tokens; %.1f us "
+      "predicted for %lld", TGLU__INVARIANT_MOST, best.predicted_us, (long long)facts->tokens);
+  if (second.row >= 0)
+    say(to, "; runner-up %s, %.1f us", tglu__rows[second.row].name, second.predicted_us);
+  say(to, "\n");
+}
+
 /* The choice as it was made, so that reasons and figures are its own. */
 static void say_why(text *to, const tglu_context *context, tglu__op op,
                     const tglu__problem *problem, int32_t row, tglu__call_facts facts) {
   const tglu__cuda *cuda = context->state;
   if (row == cuda->forced_row) {
     say(to, "why: forced by the option row\n");
+    return;
+  }
+  if (context->options.batch_invariant) {
+    say_invariant(to, cuda, op, problem, &facts);
     return;
   }
   facts.tokens = tglu__cuda_planned_tokens(context, tglu__bucket_of(facts.tokens));
@@ -54,8 +70,7 @@ static void say_why(text *to, const tglu_context *context, tglu__op op,
   }
   tglu__choice best, second;
   tglu__plan_choose(op, problem, &facts, &cuda->facts, &best, &second);
-  say(to, "why: %s, planned for %lld tokens: %.1f us predicted",
-      context->options.batch_invariant ? "cost model, batch-invariant" : "cost model",
+  say(to, "why: cost model, planned for %lld tokens: %.1f us predicted",
       (long long)facts.tokens, best.predicted_us);
   if (second.row >= 0)
     say(to, "; runner-up %s, %.1f us", tglu__rows[second.row].name, second.predicted_us);

@@ -5,14 +5,16 @@
 
 #include "cuda/maps.h"
 
-enum { INVARIANT_TOKENS = 4096 }; /* batch-invariant objects are planned for this many */
-
 /* ---- which row ---- */
 
-int64_t tglu__cuda_planned_tokens(const tglu_context *context, int32_t bucket) {
-  if (context->options.batch_invariant) return INVARIANT_TOKENS;
+/* The largest count of the bucket that a launch can have. */
+static int64_t most_tokens(int32_t bucket) {
   int64_t tokens = tglu__bucket_tokens(bucket);
   return tokens > INT32_MAX ? INT32_MAX : tokens;
+}
+
+int64_t tglu__cuda_planned_tokens(const tglu_context *context, int32_t bucket) {
+  return context->options.batch_invariant ? TGLU__INVARIANT_MOST : most_tokens(bucket);
 }
 
 static bool forced(const tglu__cuda *cuda, tglu__op op) {
@@ -68,7 +70,8 @@ int32_t tglu__cuda_choose_row(const tglu_context *context, tglu__op op,
   const tglu__tuned *tuned = tuned_row(context, op, problem, facts);
   if (tuned != NULL) return tuned->row;
   tglu__choice choice;
-  tglu__plan_choose(op, problem, facts, &cuda->facts, &choice, NULL);
+  (context->options.batch_invariant ? tglu__plan_choose_invariant : tglu__plan_choose)(
+    op, problem, facts, &cuda->facts, &choice, NULL);
   return choice.row;
 }
 
@@ -154,21 +157,34 @@ static int16_t index_of(row_set *set, int32_t row) {
   return (int16_t)set->count++;
 }
 
+/* The entry of each bucket, for x that is aligned or whatever it is; whether any is served.
+ * Batch-invariant: one row, in all buckets but those of more tokens than it can serve. */
+static bool fill_entries(const tglu_context *context, tglu__op op,
+                         const tglu__problem *problem, bool x_aligned, row_set *set,
+                         int16_t entries[TGLU__BUCKETS]) {
+  const tglu__cuda *cuda = context->state;
+  tglu__call_facts facts = {.x_aligned = x_aligned, .x_reachable = true};
+  int32_t row = -1;
+  bool served = false;
+  for (int32_t b = 0; b < TGLU__BUCKETS; ++b) {
+    facts.tokens = tglu__cuda_planned_tokens(context, b);
+    if (b == 0 || !context->options.batch_invariant)
+      row = tglu__cuda_choose_row(context, op, problem, &facts);
+    facts.tokens = most_tokens(b);
+    const bool serves = row >= 0 && tglu__row_valid(&tglu__rows[row], problem, &facts,
+                                                    &cuda->facts, NULL);
+    entries[b] = index_of(set, serves ? row : -1);
+    served = served || serves;
+  }
+  return served;
+}
+
 /* Whether any call is served. */
 static bool fill_table(const tglu_context *context, tglu__op op, const tglu__problem *problem,
                        row_set *set, tglu__cuda_table *table) {
-  bool served = false;
-  for (int32_t b = 0; b < TGLU__BUCKETS; ++b) {
-    tglu__call_facts facts = {.tokens = tglu__cuda_planned_tokens(context, b),
-                              .x_reachable = true};
-    table->general[b] =
-      index_of(set, tglu__cuda_choose_row(context, op, problem, &facts));
-    facts.x_aligned = true;
-    table->aligned[b] =
-      index_of(set, tglu__cuda_choose_row(context, op, problem, &facts));
-    served = served || table->general[b] >= 0 || table->aligned[b] >= 0;
-  }
-  return served;
+  const bool general = fill_entries(context, op, problem, false, set, table->general);
+  const bool aligned = fill_entries(context, op, problem, true, set, table->aligned);
+  return general || aligned;
 }
 
 static tglu_status fill_tables(const tglu_context *context, const tglu__problem *problem,

@@ -46,13 +46,15 @@ tglu_status tglu__cuda_plan_create(tglu_context *context, const tglu__problem *p
                                    void **plan);
 void tglu__cuda_plan_destroy(tglu_context *context, void *plan);
 
-/* Token count at which a bucket is planned. */
+/* Token count at which a bucket is planned; under batch_invariant one that every row chosen or
+ * forced must serve, whatever the bucket. */
 int64_t tglu__cuda_planned_tokens(const tglu_context *context, int32_t bucket);
 /* The winner of the tuning cache, whether valid or not; NULL: there is none. */
 const tglu__tuned *tglu__cuda_tuned(const tglu_context *context, tglu__op op,
                                     const tglu__problem *problem, int64_t tokens);
-/* THE choice of a row: forced, or tuned, or by the cost model; -1: none is valid.  Of op mlp
- * also -1 where the other two operations' rows are to serve such a call. */
+/* THE choice of a row for planned tokens: forced, or tuned, or by the cost model; -1: none is
+ * valid.  Of op mlp also -1 where the other two operations' rows are to serve such a call.  Under
+ * batch_invariant that of all buckets: forced, or by tglu__plan_choose_invariant. */
 int32_t tglu__cuda_choose_row(const tglu_context *context, tglu__op op,
                               const tglu__problem *problem, const tglu__call_facts *facts);
 /* The entry of a call, NULL if none serves it. */

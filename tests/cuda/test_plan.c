@@ -432,25 +432,6 @@ static void predictions_are_possible(void **unused) {
   }
 }
 
-/* Forever the same row for a problem under one operation and token count, so a batch-
- * invariant object, planned for one count, has one; and it can serve every count. */
-static void one_row_serves_every_count(void **unused) {
-  (void)unused;
-  tglu__device_facts d = device(132);
-  for (int i = 0; i < MODELS; ++i) {
-    tglu__problem p = problem(models[i][1], models[i][0], TGLU_DTYPE_BF16);
-    for (tglu__op op = tglu__op_glu; op <= tglu__op_down; ++op) {
-      tglu__call_facts f = call(4096);
-      tglu__choice c;
-      if (!tglu__plan_choose(op, &p, &f, &d, &c, NULL)) continue;
-      for (int64_t m = 1; m <= 1 << 20; m *= 2) {
-        tglu__call_facts other = call(m);
-        assert_true(tglu__row_valid(&tglu__rows[c.row], &p, &other, &d, NULL));
-      }
-    }
-  }
-}
-
 static void nothing_serves(void **unused) {
   (void)unused;
   tglu__device_facts d = device(132);
@@ -467,7 +448,7 @@ int main(void) {
     cmocka_unit_test(buckets),   cmocka_unit_test(names),
     cmocka_unit_test(predicate), cmocka_unit_test(launches),
     cmocka_unit_test(choices),   cmocka_unit_test(predictions_are_possible),
-    cmocka_unit_test(nothing_serves), cmocka_unit_test(one_row_serves_every_count),
+    cmocka_unit_test(nothing_serves),
   };
   return cmocka_run_group_tests_name("cuda_plan", tests, NULL, NULL);
 }
