@@ -74,6 +74,10 @@ static const struct {
   [tglu__op_down] = {2.2, 4.33e6, 60e3, 0.08e-3, 0.3, 6.0, 0.0, 0.0},
 };
 
+/* For each tile of tokens beyond the first: its CTAs are fewer, and read the same weights at the
+ * same time.  Set by hand; two tiles were measured, more were not. */
+static const double stream_tile_us = 0.1;
+
 /* Op mlp: as those that stream, with one start for both halves.  A deeper ring keeps the rate
  * up while the CTAs wait for each other, and makes X and H wait longer for their turn. */
 static const struct {
@@ -167,7 +171,8 @@ static double stream_us(const tglu__choice *choice, const tglu__row *row, tglu__
   double bytes = bytes_of(row->op, shape, tokens) +
                  (choice->tile_rows - 1) * bytes_of(row->op, shape, 0);
   double memory = bytes / rate;
-  double x = (double)height * (double)shape.k * stream[row->op].element_us;
+  double x = (double)height * (double)shape.k * stream[row->op].element_us +
+             (choice->tile_rows - 1) * stream_tile_us;
   if (row->loader == tglu__loader_general) memory *= stream[row->op].general_factor;
   int64_t blocks = ceil_div(shape.k, TGLU_TILE_K) / TGLU_STREAM_WARPS + 1;
   int64_t spare = row->stages - (blocks < 4 ? blocks : 4);
