@@ -18,6 +18,7 @@ typedef struct bound_call {
   core_key key;
   tglu_run_args args; /* all but out, workspace and stream */
   int32_t slot, dims; /* of x */
+  bool eager;         /* past torch's dispatcher */
   int64_t shape[CORE_DIMS]; /* of the result */
 } bound_call;
 
@@ -210,11 +211,13 @@ static bool read_numbers(PyObject *const *args, core_key *key)
 
 static int bind(PyObject *const *args, bound_call *call)
 {
-  const bool mlp = (PyLong_AsLong(args[A_MODE]) & MODE_MLP) != 0;
+  const long mode = PyLong_AsLong(args[A_MODE]);
+  const bool mlp = (mode & MODE_MLP) != 0;
   memset(&call->key, 0, sizeof call->key);
   core_lib.run_args_init(&call->args);
   core_key *key = &call->key;
   key->is_mlp = mlp;
+  call->eager = (mode & MODE_EAGER) != 0;
   key->activation = number_of(&activations, args[A_ACTIVATION]);
   key->layout = layout_of(args[A_LAYOUT], args[A_GATE_UP]);
   if (key->activation == 0 || key->layout == 0) return 0;
@@ -244,51 +247,99 @@ static int may_bypass(PyObject *const *args)
   return 1;
 }
 
-static tglu_status run_object(const core_entry *entry, const tglu_run_args *args)
-{
-  return entry->key.is_mlp ? core_lib.mlp_run(entry->object, args)
-                           : core_lib.glu_run(entry->object, args);
-}
-
 static tglu_status workspace_bytes(const core_entry *entry, int64_t tokens, size_t *bytes)
 {
   return entry->key.is_mlp ? core_lib.mlp_workspace_bytes(entry->object, tokens, bytes)
                            : core_lib.glu_workspace_bytes(entry->object, tokens, bytes);
 }
 
-/* The rest of the arguments: the result, the current stream, and workspace from torch on
- * that stream, where it may be given away again as soon as the launch is behind it.
- * Returns the result, with *space NULL where none is needed; NULL with an exception. */
-static PyObject *prepare(const core_entry *entry, PyObject *x, bound_call *call,
-                         PyObject **space)
+/* The rest of the arguments but the workspace: its size, the current stream, and the
+ * result, which is returned; NULL with an exception set. */
+static PyObject *prepare(const core_entry *entry, PyObject *x, bound_call *call)
 {
   tglu_run_args *args = &call->args;
-  *space = NULL;
   const tglu_status status = workspace_bytes(entry, args->tokens, &args->workspace_bytes);
   if (status) return core_raise(status);
   if (!core_current_stream(call->slot, &args->stream)) return NULL;
-  PyObject *out = core_new_tensor(x, call->shape, call->dims, &args->out);
-  if (!out || args->workspace_bytes == 0) return out;
-  const int64_t element = (int64_t)core_lib.dtype_bytes((tglu_dtype)call->key.dtype);
-  const int64_t elements = ((int64_t)args->workspace_bytes + element - 1) / element;
-  *space = core_new_tensor(x, &elements, 1, &args->workspace);
-  if (*space) return out;
-  Py_DECREF(out);
-  return NULL;
+  PyObject *out = call->eager ? core_new_plain(call->slot, call->key.dtype, call->shape,
+                                               call->dims, &args->out)
+                              : NULL;
+  return out ? out : core_new_tensor(x, call->shape, call->dims, &args->out);
 }
 
-static PyObject *run(core_entry *entry, PyObject *x, bound_call *call)
+static int64_t workspace_elements(const bound_call *call)
 {
-  PyObject *space, *out = prepare(entry, x, call, &space);
-  if (!out) return NULL;
+  const int64_t element = (int64_t)core_lib.dtype_bytes((tglu_dtype)call->key.dtype);
+  return ((int64_t)call->args.workspace_bytes + element - 1) / element;
+}
+
+/* Runs of one call, and the seconds that they took together if `timed`. */
+typedef struct call_runs {
+  long count;
+  bool timed;
   tglu_status status;
+  double seconds;
+} call_runs;
+
+static double seconds_now(void)
+{
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void run_object(const core_entry *entry, const tglu_run_args *args, call_runs *runs)
+{
+  const double start = runs->timed ? seconds_now() : 0;
+  runs->status = TGLU_OK;
+  for (long i = 0; !runs->status && i < runs->count; i++)
+    runs->status = entry->key.is_mlp ? core_lib.mlp_run(entry->object, args)
+                                     : core_lib.glu_run(entry->object, args);
+  runs->seconds = runs->timed ? seconds_now() - start : 0;
+}
+
+/* The two that follow take workspace from torch on the current stream, where it may be
+ * given away again as soon as the launch is behind it. */
+
+/* Without the GIL.  False, and nothing was run: torch gives no memory that way. */
+static bool run_in_memory(const core_entry *entry, bound_call *call, call_runs *runs)
+{
+  core_memory memory = {NULL, NULL};
+  if (call->args.workspace_bytes > 0 &&
+      !core_take_memory(call->slot, call->key.dtype, workspace_elements(call), &memory))
+    return false;
+  call->args.workspace = memory.data;
+  run_object(entry, &call->args, runs);
+  core_give_back(&memory);
+  return true;
+}
+
+/* False, and nothing was run: an exception is set. */
+static bool run_in_tensor(const core_entry *entry, PyObject *x, bound_call *call,
+                          call_runs *runs)
+{
+  const int64_t elements = workspace_elements(call);
+  PyObject *space = core_new_tensor(x, &elements, 1, &call->args.workspace);
+  if (!space) return false;
   Py_BEGIN_ALLOW_THREADS
-  status = run_object(entry, &call->args);
+  run_object(entry, &call->args, runs);
   Py_END_ALLOW_THREADS
-  Py_XDECREF(space);
-  if (!status) return out;
+  Py_DECREF(space);
+  return true;
+}
+
+static PyObject *run(const core_entry *entry, PyObject *x, bound_call *call, call_runs *runs)
+{
+  PyObject *out = prepare(entry, x, call);
+  if (!out) return NULL;
+  bool done;
+  Py_BEGIN_ALLOW_THREADS
+  done = run_in_memory(entry, call, runs);
+  Py_END_ALLOW_THREADS
+  if (!done) done = run_in_tensor(entry, x, call, runs);
+  if (done && !runs->status) return out;
   Py_DECREF(out);
-  return core_raise(status);
+  return done ? core_raise(runs->status) : NULL;
 }
 
 /* The entry for the arguments, pinned.  NULL: then *answer is what to return, either
@@ -318,7 +369,8 @@ PyObject *core_call(PyObject *self, PyObject *const *args, Py_ssize_t count)
   PyObject *answer;
   core_entry *entry = enter(args, count, &call, &answer);
   if (!entry) return answer;
-  answer = run(entry, args[A_X], &call);
+  call_runs once = {.count = 1};
+  answer = run(entry, args[A_X], &call, &once);
   core_release(entry);
   return answer;
 }
@@ -364,20 +416,13 @@ PyObject *core_time(PyObject *self, PyObject *const *args, Py_ssize_t count)
   if (rounds < 1 && !PyErr_Occurred())
     return PyErr_Format(PyExc_ValueError, "rounds: must be 1 or more");
   bound_call call;
-  PyObject *answer, *space = NULL;
+  PyObject *answer;
   core_entry *entry = enter(args, count - 1, &call, &answer);
   if (!entry) return answer;
-  PyObject *out = prepare(entry, args[A_X], &call, &space);
-  struct timespec start, end;
-  tglu_status status = TGLU_OK;
-  clock_gettime(CLOCK_MONOTONIC, &start);
-  for (long i = 0; out && !status && i < rounds; i++) status = run_object(entry, &call.args);
-  clock_gettime(CLOCK_MONOTONIC, &end);
+  call_runs runs = {.count = rounds, .timed = true};
+  PyObject *out = run(entry, args[A_X], &call, &runs);
   core_release(entry);
-  Py_XDECREF(space);
   if (!out) return NULL;
   Py_DECREF(out);
-  if (status) return core_raise(status);
-  return PyFloat_FromDouble(((double)(end.tv_sec - start.tv_sec) +
-                             (double)(end.tv_nsec - start.tv_nsec) * 1e-9) / (double)rounds);
+  return PyFloat_FromDouble(runs.seconds / (double)rounds);
 }

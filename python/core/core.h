@@ -120,6 +120,20 @@ int core_grad_enabled(void);
 int core_requires_grad(PyObject *tensor);
 /* A new contiguous tensor of like's type on its device, and its address. */
 PyObject *core_new_tensor(PyObject *like, const int64_t *shape, int32_t dims, void **data);
+/* The same for a call past torch's dispatcher, sooner.  NULL without an exception where torch
+ * has no such way, or it failed: core_new_tensor says why. */
+PyObject *core_new_plain(int slot, int32_t dtype, const int64_t *shape, int32_t dims,
+                         void **data);
+
+/* Memory as torch.empty's, of the current stream, without a Python object. */
+typedef struct core_memory {
+  void *data, *owner;
+} core_memory;
+
+/* These two need no GIL and may wait for the driver.  False where torch cannot give it so:
+ * take a tensor's then. */
+bool core_take_memory(int slot, int32_t dtype, int64_t elements, core_memory *memory);
+void core_give_back(core_memory *memory);
 /* torch's current stream of a slot into *stream; false with an exception set. */
 bool core_current_stream(int slot, void **stream);
 /* torch.get_num_threads(), or 0 before core_setup. */

@@ -14,9 +14,19 @@ typedef struct dl_tensor {
   uint64_t byte_offset;
 } dl_tensor;
 
+typedef struct dl_managed {
+  uint32_t major, minor;
+  void *context;
+  void (*deleter)(struct dl_managed *self);
+  uint64_t flags;
+  dl_tensor tensor;
+} dl_managed;
+
 typedef struct dl_exchange {
   struct { uint32_t major, minor; void *previous; } header;
-  void *managed_tensor_allocator, *managed_tensor_from_object, *managed_tensor_to_object;
+  int (*allocate)(dl_tensor *like, dl_managed **out, void *context,
+                  void (*error)(void *context, const char *kind, const char *text));
+  void *managed_tensor_from_object, *managed_tensor_to_object;
   int (*tensor_from_object)(void *object, dl_tensor *out);
   int (*current_work_stream)(int32_t device_type, int32_t device_id, void **stream);
 } dl_exchange;
@@ -29,6 +39,7 @@ static PyObject *tensor_type, *parameter_type;
 static PyObject *dtypes[4]; /* by tglu_dtype */
 static PyObject *watches;   /* tuple of callables without arguments: true is watched */
 static PyObject *forward_ad, *grad_enabled, *raw_stream, *num_threads;
+static PyObject *empty_cpu, *empty_cuda, *cuda_device, *deterministic; /* NULL: none */
 static const dl_exchange *exchange;
 
 /* Interned names. */
@@ -64,12 +75,13 @@ PyObject *core_setup(PyObject *self, PyObject *args, PyObject *keywords)
   (void)self;
   static char *names[] = {"tensor", "parameter", "bf16", "f16", "f32", "watches",
                           "forward_ad", "grad_enabled", "raw_stream", "num_threads",
-                          "exchange", NULL};
-  PyObject *given[11];
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "$OOOOOO!OOOOO", names, &given[0],
+                          "exchange", "empty_cpu", "empty_cuda", "cuda_device",
+                          "deterministic", NULL};
+  PyObject *given[15];
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "$OOOOOO!OOOOOOOOO", names, &given[0],
                                    &given[1], &given[2], &given[3], &given[4], &PyTuple_Type,
                                    &given[5], &given[6], &given[7], &given[8], &given[9],
-                                   &given[10]))
+                                   &given[10], &given[11], &given[12], &given[13], &given[14]))
     return NULL;
   if (!intern_names()) return NULL;
   const dl_exchange *table = NULL;
@@ -83,6 +95,8 @@ PyObject *core_setup(PyObject *self, PyObject *args, PyObject *keywords)
   keep(&dtypes[TGLU_DTYPE_F32], given[4]), keep(&watches, given[5]);
   keep(&forward_ad, given[6]), keep(&grad_enabled, given[7]);
   keep(&raw_stream, or_null(given[8])), keep(&num_threads, given[9]);
+  keep(&empty_cpu, or_null(given[11])), keep(&empty_cuda, or_null(given[12]));
+  keep(&cuda_device, or_null(given[13])), keep(&deterministic, or_null(given[14]));
   exchange = table;
   Py_RETURN_NONE;
 }
@@ -261,21 +275,43 @@ int core_requires_grad(PyObject *tensor)
 
 /* ---- new tensors, streams ---- */
 
+/* A contiguous tensor's sizes and strides as tuples; those of the last call are kept, since
+ * most calls have the shape of the one before.  New references; false with an exception. */
+static bool as_tuples(const int64_t *shape, int32_t dims, PyObject **sizes, PyObject **strides)
+{
+  static int64_t last_shape[CORE_DIMS];
+  static PyObject *last_sizes, *last_strides;
+  const size_t bytes = (size_t)dims * sizeof *shape;
+  if (!last_sizes || PyTuple_Size(last_sizes) != dims || memcmp(last_shape, shape, bytes) != 0) {
+    PyObject *new_sizes = PyTuple_New(dims), *new_strides = PyTuple_New(dims);
+    int64_t stride = 1;
+    bool done = new_sizes && new_strides;
+    for (int32_t i = dims - 1; done && i >= 0; i--) {
+      PyObject *size = PyLong_FromLongLong(shape[i]), *step = PyLong_FromLongLong(stride);
+      done = size && step;
+      if (size) PyTuple_SetItem(new_sizes, i, size);
+      if (step) PyTuple_SetItem(new_strides, i, step);
+      stride *= shape[i] > 1 ? shape[i] : 1;
+    }
+    if (done) {
+      memcpy(last_shape, shape, bytes);
+      keep(&last_sizes, new_sizes), keep(&last_strides, new_strides);
+    }
+    Py_XDECREF(new_sizes), Py_XDECREF(new_strides);
+    if (!done) return false;
+  }
+  Py_INCREF(last_sizes), Py_INCREF(last_strides);
+  *sizes = last_sizes, *strides = last_strides;
+  return true;
+}
+
 PyObject *core_new_tensor(PyObject *like, const int64_t *shape, int32_t dims, void **data)
 {
-  PyObject *sizes = PyTuple_New(dims), *strides = PyTuple_New(dims), *made = NULL;
-  int64_t stride = 1;
-  bool done = sizes && strides;
-  for (int32_t i = dims - 1; done && i >= 0; i--) {
-    PyObject *size = PyLong_FromLongLong(shape[i]), *step = PyLong_FromLongLong(stride);
-    done = size && step;
-    if (size) PyTuple_SetItem(sizes, i, size);
-    if (step) PyTuple_SetItem(strides, i, step);
-    stride *= shape[i] > 1 ? shape[i] : 1;
-  }
-  if (done) made = PyObject_CallMethodObjArgs(like, n_new_empty_strided, sizes, strides, NULL);
-  Py_XDECREF(sizes), Py_XDECREF(strides);
+  PyObject *sizes, *strides;
   int64_t pointer = 0;
+  if (!as_tuples(shape, dims, &sizes, &strides)) return NULL;
+  PyObject *made = PyObject_CallMethodObjArgs(like, n_new_empty_strided, sizes, strides, NULL);
+  Py_DECREF(sizes), Py_DECREF(strides);
   if (!made) return NULL;
   if (!read_integer(PyObject_CallMethodObjArgs(made, n_data_ptr, NULL), &pointer)) {
     Py_DECREF(made);
@@ -283,6 +319,69 @@ PyObject *core_new_tensor(PyObject *like, const int64_t *shape, int32_t dims, vo
   }
   *data = (void *)(intptr_t)pointer;
   return made;
+}
+
+/* The function that makes tensors for torch's own compiled code, past its dispatcher, on the
+ * CPU or the current CUDA device.  NULL where the slot is another device, or torch is to
+ * fill new tensors, which this function does not. */
+static PyObject *quick_empty(int slot)
+{
+  PyObject *quick = slot == 0 ? empty_cpu : empty_cuda;
+  if (!exchange || !quick || !deterministic || ask(deterministic) != 0) return NULL;
+  if (slot == 0) return quick;
+  int64_t device = -1;
+  const bool known = cuda_device && read_integer(PyObject_CallNoArgs(cuda_device), &device);
+  return known && device == slot - 1 ? quick : NULL;
+}
+
+PyObject *core_new_plain(int slot, int32_t dtype, const int64_t *shape, int32_t dims,
+                         void **data)
+{
+  PyObject *sizes, *strides, *made = NULL, *quick = quick_empty(slot);
+  core_tensor read;
+  if (quick && as_tuples(shape, dims, &sizes, &strides)) {
+    made = PyObject_CallFunctionObjArgs(quick, sizes, strides, dtypes[dtype], NULL);
+    Py_DECREF(sizes), Py_DECREF(strides);
+  }
+  if (made && read_by_exchange(made, &read) == 1 && read.slot == slot && read.dtype == dtype) {
+    *data = read.data;
+    return made;
+  }
+  Py_XDECREF(made);
+  PyErr_Clear();
+  return NULL;
+}
+
+/* The caller makes a tensor in its stead, and torch says then what is wrong. */
+static void ignore_error(void *context, const char *kind, const char *text)
+{
+  (void)context, (void)kind, (void)text;
+}
+
+bool core_take_memory(int slot, int32_t dtype, int64_t elements, core_memory *memory)
+{
+  if (!exchange || !exchange->allocate) return false;
+  dl_tensor like = {.device_type = slot == 0 ? DL_CPU : DL_CUDA,
+                    .device_id = slot == 0 ? 0 : slot - 1, .dims = 1, .shape = &elements};
+  like.dtype.code = dtype == TGLU_DTYPE_BF16 ? DL_BFLOAT : DL_FLOAT;
+  like.dtype.bits = dtype == TGLU_DTYPE_F32 ? 32 : 16;
+  like.dtype.lanes = 1;
+  dl_managed *made = NULL;
+  if (exchange->allocate(&like, &made, NULL, ignore_error) != 0 || !made) return false;
+  memory->owner = made;
+  memory->data = made->tensor.data;
+  if (made->major == 1 && made->tensor.data && made->tensor.byte_offset == 0 &&
+      made->tensor.device_type == like.device_type && made->tensor.device_id == like.device_id)
+    return true;
+  core_give_back(memory);
+  return false;
+}
+
+void core_give_back(core_memory *memory)
+{
+  dl_managed *made = memory->owner;
+  if (made && made->deleter) made->deleter(made);
+  memory->owner = NULL;
 }
 
 bool core_current_stream(int slot, void **stream)

@@ -14,24 +14,31 @@ from . import __version__, _core, _rules
 _MLP, _EAGER = 1, 2  # bits of the mode, as in core/call.c
 
 
-def _setup(exchange=getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)):
-    """Hands torch's types and functions to C, with DLPack's table for reading tensors where
-    this torch has one.  Returns whether the eager way is open: not where it lacks one of the
-    functions that say what is watching."""
+def _setup(**instead):
+    """Hands torch's types and functions to C (others instead, in tests): what watches calls,
+    DLPack's table for reading tensors and for workspace, and the functions that make tensors
+    for torch's own compiled code, where this torch has them.  Returns whether the eager way is
+    open: not where it lacks one of the functions that say what is watching."""
     c = torch._C
     names = ("_len_torch_function_stack", "_len_torch_dispatch_stack",
              "_is_any_autocast_enabled", "_are_functorch_transforms_active",
              "_get_tracing_state")
     watches = [getattr(c, name, None) for name in names]
     watches.append(getattr(c._autograd, "_profiler_enabled", None))
-    _core.setup(
-        tensor=torch.Tensor, parameter=torch.nn.Parameter, bf16=torch.bfloat16,
-        f16=torch.float16, f32=torch.float32,
-        watches=tuple(watch for watch in watches if watch is not None),
-        forward_ad=torch.autograd.forward_ad, grad_enabled=torch.is_grad_enabled,
-        raw_stream=getattr(c, "_cuda_getCurrentRawStream", None),
-        num_threads=torch.get_num_threads,
-        exchange=exchange)
+    compiled = getattr(getattr(c, "_dynamo", None), "guards", None)
+    given = {
+        "tensor": torch.Tensor, "parameter": torch.nn.Parameter, "bf16": torch.bfloat16,
+        "f16": torch.float16, "f32": torch.float32,
+        "watches": tuple(watch for watch in watches if watch is not None),
+        "forward_ad": torch.autograd.forward_ad, "grad_enabled": torch.is_grad_enabled,
+        "raw_stream": getattr(c, "_cuda_getCurrentRawStream", None),
+        "num_threads": torch.get_num_threads,
+        "exchange": getattr(torch.Tensor, "__dlpack_c_exchange_api__", None),
+        "empty_cpu": getattr(compiled, "_empty_strided_cpu", None),
+        "empty_cuda": getattr(compiled, "_empty_strided_cuda", None),
+        "cuda_device": getattr(c, "_cuda_getDevice", None),
+        "deterministic": getattr(c, "_get_deterministic_algorithms", None)}
+    _core.setup(**{**given, **instead})
     return None not in watches and hasattr(torch.autograd.forward_ad, "_current_level")
 
 
