@@ -14,13 +14,15 @@ mode     eager: Python calls, one after the other without waiting for the device
 variant  unpatched, patched
 
 What is quick and tells most comes first: the MLPs of all models, the whole models, and then
-both again compiled.  Every model stays on the card, once: both variants have the same
-weights (33 GB for all).
+both again compiled.  A model stays on the card, once, as long as its process: both variants
+have the same weights (33 GB for all).
 
 Both variants of a point take turns for --rounds rounds; a line of the CSV has the median
-of a round's mean in microseconds, and its ratio to unpatched.  A point that fails is a line
-with the reason.  --limit S starts nothing after S seconds; the same command again with
---resume goes on with the points that its CSV lacks.
+of a round's mean in microseconds, and its ratio to unpatched.  A point that fails, or takes
+more than --timeout seconds, is a line with the reason, and the next one has a new process
+(apart.py), as has each whole model that is compiled.  --limit S stops at the first result
+after S seconds; the same command again with --resume goes on with the points that its CSV
+lacks.
 """
 
 import argparse
@@ -42,6 +44,7 @@ import torch
 import transformers
 from torch import nn
 
+import apart
 import tileglu
 
 SHAPES = {
@@ -55,12 +58,31 @@ COLUMNS = ("date", "commit", "device", "driver", "torch", "transformers", "pytho
            "phase", "tokens", "mode", "variant", "us", "ratio", "note")
 
 
+def without_mask(model):
+    """Leaves the mask out of a call without cache and padding, as transformers does when no
+    stream is captured: attention is causal by itself.
+
+    To find out, transformers waits for the device; in a capture it cannot, and makes a mask.
+    The graph would then do other work than what was warmed up, and layers compiled without a
+    mask would be compiled anew, which ends the capture."""
+    modeling = sys.modules[type(model).__module__]
+    make = modeling.create_causal_mask
+    if model.config._attn_implementation != "sdpa":
+        return
+
+    def mask(**given):
+        cache = given.get("cache", given.get("past_key_values"))
+        return None if cache is None and given["attention_mask"] is None else make(**given)
+    modeling.create_causal_mask = mask
+
+
 def make_model(name, device, dtype):
     kind, hidden, intermediate, layers, heads, kv_heads, vocabulary, tied = SHAPES[name]
     config = transformers.AutoConfig.for_model(
         kind, hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers,
         num_attention_heads=heads, num_key_value_heads=kv_heads, vocab_size=vocabulary,
         tie_word_embeddings=tied, max_position_embeddings=8192)
+    torch.manual_seed(0)
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -68,6 +90,7 @@ def make_model(name, device, dtype):
             model = transformers.AutoModelForCausalLM.from_config(config)
     finally:
         torch.set_default_dtype(before)
+    without_mask(model)
     return model.eval().requires_grad_(False)
 
 
@@ -172,14 +195,27 @@ def compiled(work):
             part._compiled_call_impl = None
 
 
+def nothing_compiled_anew():
+    """A context in which compiled code that does not fit the call is an error: in a capture,
+    compiling would break more than the capture."""
+    if hasattr(torch.compiler, "set_stance"):
+        return torch.compiler.set_stance("fail_on_recompile")
+    return contextlib.nullcontext()
+
+
+WARM_UPS = 3
+
+
 def in_graph(call):
-    """Replay of the call, captured once."""
+    """Replay of the call, captured once: on the stream that it was warmed up on."""
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        call()
+        for _ in range(WARM_UPS):
+            call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with nothing_compiled_anew(), torch.cuda.graph(graph, stream=stream):
         out = call()
 
     def replay():
@@ -220,24 +256,19 @@ def time_of(calls, works, options):
 
 
 def measure(works, modes, options):
-    """{mode: {variant: microseconds}, or the exception} of modes in one tuple of MODES."""
-    results = {}
+    """{variant: microseconds} of one mode of a tuple of MODES after the other."""
     with contextlib.ExitStack() as stack:
         if modes[0].startswith("compiled"):
             torch._dynamo.reset()
             for work in works.values():
                 stack.enter_context(compiled(work))
         for work in works.values():
-            work.call()
-            work.call()
+            for _ in range(WARM_UPS):
+                work.call()
         for mode in modes:
-            try:
-                calls = {variant: in_graph(work.call) if mode.endswith("graph") else work.call
-                         for variant, work in works.items()}
-                results[mode] = time_of(calls, works, options)
-            except Exception as error:  # pylint: disable=broad-except
-                results[mode] = error
-    return results
+            calls = {variant: in_graph(work.call) if mode.endswith("graph") else work.call
+                     for variant, work in works.items()}
+            yield time_of(calls, works, options)
 
 
 def commit():
@@ -267,50 +298,64 @@ def measured(path):
         return {tuple(row[key] for key in POINT) for row in csv.DictReader(file) if row["us"]}
 
 
-def cases(options):
-    """What has points to measure: (model, what, phase, tokens, its modes), in order."""
+def groups_of(options):
+    """The points to measure, in lists that share a process."""
     done = measured(options.out) if options.resume else set()
     names = (options.what, options.models, options.phases)
+    groups = {}
     for modes, *case in itertools.product(MODES, *(text.split(",") for text in names)):
         what, model, phase = case
-        tokens = options.prompt if phase == "prefill" else 1
-        modes = [mode for mode in modes if mode in options.modes.split(",") and
-                 (model, what, phase, str(tokens), mode) not in done]
-        if modes:
-            yield model, what, phase, tokens, modes
+        tokens = str(options.prompt if phase == "prefill" else 1)
+        alone = modes[0] == "compiled" and what == "model"
+        group = groups.setdefault((modes, what, *case[1:]) if alone else modes, [])
+        points = ((model, what, phase, tokens, mode) for mode in modes
+                  if mode in options.modes.split(","))
+        group += (point for point in points if point not in done)
+    return list(groups.values())
 
 
-def points(options, device):
-    """Lines of the CSV, as they come."""
-    started = time.monotonic()
-    common = {
-        "date": datetime.date.today().isoformat(), "commit": options.commit or commit(),
-        "device": tileglu.device_info(device)["device_name"], "driver": driver(),
-        "torch": torch.__version__, "transformers": transformers.__version__,
-        "python": platform.python_version()}
-    made, todo = {}, list(cases(options))
-    for left, (name, what, phase, tokens, modes) in zip(range(len(todo), 0, -1), todo):
-        if options.limit and time.monotonic() - started > options.limit:
-            print(f"{left} of {len(todo)} cases left at the limit of {options.limit:g} s")
-            break
-        row = {**common, "model": name, "what": what, "phase": phase, "tokens": tokens}
-        try:
+def work(points, options):
+    """Lines of the CSV for each of the points, in a process of its own (apart.py)."""
+    # No limit, should some torch compile each layer for itself after all.
+    for name in ("recompile_limit", "cache_size_limit", "accumulated_recompile_limit",
+                 "accumulated_cache_size_limit"):
+        if hasattr(torch._dynamo.config, name):
+            setattr(torch._dynamo.config, name, 1024)
+    device, made = torch.device(options.device), {}
+    kind = tileglu.device_info(device)["device_name"]
+    with torch.no_grad():
+        for (name, what, phase, _), case in itertools.groupby(points, lambda point: point[:4]):
+            modes = [point[4] for point in case]
             if name not in made:
                 made[name] = variants_of(make_model(name, device, getattr(torch, options.dtype)))
             works = {variant: Work(model, what, phase, options)
                      for variant, model in made[name].items()}
-            results = measure(works, modes, options)
-        except Exception as error:  # pylint: disable=broad-except
-            results = dict.fromkeys(modes, error)
-        for mode, result in results.items():
-            if isinstance(result, Exception):
-                note = f"{type(result).__name__}: {str(result)[:200]}"
-                yield {**row, "mode": mode, "note": " ".join(note.split())}
-                continue
-            for variant, us in result.items():
-                yield {**row, "mode": mode, "variant": variant, "us": f"{us:.2f}",
-                       "ratio": f"{us / result['unpatched']:.4f}"}
+            for times in measure(works, modes, options):
+                yield [{"device": kind, "variant": variant, "us": f"{us:.2f}",
+                        "ratio": f"{us / times['unpatched']:.4f}"}
+                       for variant, us in times.items()]
+
+
+def rows_of(options):
+    """Lines of the CSV, as they come."""
+    started, groups = time.monotonic(), groups_of(options)
+    common = {
+        "date": datetime.date.today().isoformat(), "commit": options.commit or commit(),
+        "device": "", "driver": driver(), "torch": torch.__version__,
+        "transformers": transformers.__version__, "python": platform.python_version()}
+    left = sum(len(group) for group in groups)
+    for point, result in apart.results(work, groups, (options,), options.timeout):
+        row = {**common, **dict(zip(POINT, point))}
+        if isinstance(result, Exception):
+            result = [{"note": " ".join(str(result)[:240].split())}]
+        for line in result:
+            yield {**row, **line}
+            common["device"] = common["device"] or line.get("device", "")
+        left -= 1
         print(f"{time.monotonic() - started:.1f} s", flush=True)
+        if options.limit and time.monotonic() - started > options.limit:
+            print(f"{left} points left at the limit of {options.limit:g} s")
+            break
 
 
 def main():
@@ -326,26 +371,20 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.06, help="of a round, at least")
     parser.add_argument("--limit", type=float, default=0, help="seconds; 0: none")
+    parser.add_argument("--timeout", type=float, default=180, help="seconds of a point, at most")
     parser.add_argument("--resume", action="store_true", help="only points that --out lacks")
     parser.add_argument("--commit", default="", help="where the folder has no git")
     parser.add_argument("--out", help="CSV file; lines are appended as they are measured")
     options = parser.parse_args()
-    # No limit, should some torch compile each layer for itself after all.
-    for name in ("recompile_limit", "cache_size_limit", "accumulated_recompile_limit",
-                 "accumulated_cache_size_limit"):
-        if hasattr(torch._dynamo.config, name):
-            setattr(torch._dynamo.config, name, 1024)
-    device = torch.device(options.device)
     file = open(options.out, "a", newline="", encoding="utf-8") if options.out else None
     writer = csv.DictWriter(file, COLUMNS) if file else None
     if file and file.tell() == 0:
         writer.writeheader()
-    with torch.no_grad():
-        for row in points(options, device):
-            print(" ".join(str(row.get(column, "")) for column in COLUMNS[7:]), flush=True)
-            if file:
-                writer.writerow(row)
-                file.flush()
+    for row in rows_of(options):
+        print(" ".join(str(row.get(column, "")) for column in COLUMNS[7:]), flush=True)
+        if file:
+            writer.writerow(row)
+            file.flush()
     return 0
 
 
