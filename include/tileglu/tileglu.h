@@ -315,7 +315,9 @@ typedef struct tglu_tune_entry {
   int64_t intermediate;  /* N; of a linear: in_features                          */
   int64_t tokens;        /* 1 ... 2^31; the winner serves all counts which the
                             planner does not tell apart from this one            */
-  const char *row;       /* the winner; usable in the context, of this op, dtype */
+  const char *row;       /* the winner; usable in the context, of this op, dtype;
+                            op "mlp": or of op "glu", when two launches, with
+                            that row first, were faster than one                */
   double us;             /* its time in microseconds, > 0                        */
   const char *runner_up; /* the second, or NULL; for explain                     */
   double runner_up_us;   /* > 0 where runner_up is given                         */

@@ -30,6 +30,13 @@ static const tglu__tuned *tuned_of(const tglu_context *context, tglu__op op,
   return tuned != NULL && tuned->row == row ? tuned : NULL;
 }
 
+/* The winner of op mlp, if it says that two launches were faster than one. */
+static const tglu__tuned *tuned_apart(const tglu_context *context, const tglu__problem *p,
+                                      int64_t tokens) {
+  const tglu__tuned *tuned = tglu__cuda_tuned(context, tglu__op_mlp, p, tokens);
+  return tuned != NULL && tglu__rows[tuned->row].op == tglu__op_glu ? tuned : NULL;
+}
+
 /* The row is the same for all numbers of tokens; the times are those of this call. */
 static void say_invariant(text *to, const tglu__cuda *cuda, tglu__op op,
                           const tglu__problem *problem, const tglu__call_facts *facts) {
@@ -168,7 +175,9 @@ static void say_operation(text *to, const tglu_context *context, const tglu__cud
   } else {
     say_tiles(to, cuda, row, &choice);
   }
-  say(to, "shared memory: %d bytes a CTA\n", (int)choice.smem_bytes);
+  int64_t needed = tglu__row_smem_bytes(row, own.tokens, tglu__op_shape(op, problem).k);
+  say(to, "shared memory: %d bytes a CTA%s\n", (int)choice.smem_bytes,
+      choice.smem_bytes > needed ? ", more than half an SM's, to have it alone" : "");
   say_path(to, row, problem, &facts, &own);
   if (op != tglu__op_down)
     say(to, "layout: %s, read in place\n", tglu_layout_name(problem->layout));
@@ -186,8 +195,7 @@ size_t tglu__cuda_explain(const tglu_context *context, const void *planned,
   if (tglu__cuda_in_one_launch(context->state, plan, &facts)) {
     say(&to, "mlp: H into the workspace, out from H\n");
     say_operation(&to, context, plan, tglu__op_mlp, call);
-    say(&to, "launch: one, cooperative, programmatic stream serialization %s\n",
-        context->options.pdl && TGLU__COOPERATIVE_OVERLAPS ? "on" : "off");
+    say(&to, "launch: one, cooperative, programmatic stream serialization off\n");
     return to.length;
   }
   if (both) say(&to, "glu: H into the workspace\n");
@@ -197,6 +205,8 @@ size_t tglu__cuda_explain(const tglu_context *context, const void *planned,
   say(&to, "launch: %s, programmatic stream serialization %s%s\n", both ? "two" : "one",
       context->options.pdl ? "on" : "off",
       both && !context->options.pdl ? " (but between the two)" : "");
+  const tglu__tuned *apart = both ? tuned_apart(context, problem, call->tokens) : NULL;
+  if (apart != NULL) say(&to, "two launches: tuned, %.1f us measured\n", apart->us);
   return to.length;
 }
 
@@ -229,6 +239,8 @@ void tglu__cuda_plan_info(const tglu_context *context, const void *planned, int6
   bool linear = tglu__is_linear(&plan->problem);
   info->row = linear ? down : glu;
   info->down_row = linear ? NULL : down;
+  if (glu != NULL && down != NULL && tuned_apart(context, &plan->problem, tokens) != NULL)
+    info->tuned = 1;
   info->predicted_us =
     glu != NULL && down != NULL ? tglu__plan_mlp_us(glu_us, down_us) : glu_us + down_us;
 }

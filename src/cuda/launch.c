@@ -216,12 +216,17 @@ static tglu_status prepare(const tglu__cuda *cuda, const tglu__problem *p,
 /* ---- launch ---- */
 
 /* `behind`: the second launch of an MLP, whose start overlaps the first in any case: what the
- * option keeps apart is the caller's work before this call from this call. */
-static tglu_status launch(const tglu_context *context, void *stream, prepared *p, bool behind) {
+ * option keeps apart is the caller's work before this call from this call.
+ *
+ * NOTE: a cooperative launch never overlaps the work before it: nothing says that its CTAs, if
+ * they come one by one as SMs are left, are still all resident before another stream's such
+ * launch takes the rest, and then both would wait for ever. */
+static tglu__CUresult enqueue(const tglu_context *context, void *stream, prepared *p,
+                              bool behind) {
   const tglu__cuda *cuda = context->state;
   const tglu__row *row = &tglu__rows[p->choice.row];
   const bool cooperative = row->op == tglu__op_mlp;
-  tglu__CUlaunchAttribute attributes[3];
+  tglu__CUlaunchAttribute attributes[2];
   uint32_t count = 0;
   const int32_t size = row->cluster_m;
   if (size > 1) {
@@ -233,8 +238,7 @@ static tglu_status launch(const tglu_context *context, void *stream, prepared *p
   if (cooperative) {
     attributes[count].id = TGLU__CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
     attributes[count++].value.cooperative = 1;
-  }
-  if ((context->options.pdl && (!cooperative || TGLU__COOPERATIVE_OVERLAPS)) || behind) {
+  } else if (context->options.pdl || behind) {
     attributes[count].id = TGLU__CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
     attributes[count++].value.programmaticStreamSerializationAllowed = 1;
   }
@@ -249,28 +253,30 @@ static tglu_status launch(const tglu_context *context, void *stream, prepared *p
                                  .attrs = attributes,
                                  .numAttrs = count};
   void *parameters[] = {&p->record};
-  tglu__CUresult result =
-    cuda->driver.launch_kernel_ex(&config, p->function, parameters, NULL);
-  if (result == TGLU__CUDA_SUCCESS) return TGLU_OK;
-  return tglu__driver_fail(&cuda->driver, result, "stream: cuLaunchKernelEx");
+  return cuda->driver.launch_kernel_ex(&config, p->function, parameters, NULL);
 }
 
-/* Everything is prepared before the first launch, so that what can be refused is refused
- * with nothing begun. */
+/* Everything is prepared before the first launch, so that what can be refused is refused with
+ * nothing begun.  *too_large: the one launch of an MLP was refused since this stream has fewer
+ * SMs than the device (a green context's); nothing has begun. */
 static tglu_status run(const tglu_context *context, const tglu__problem *problem,
                        const tglu__cuda_entry *const entries[TGLU__OPS],
-                       const tglu__call *call) {
+                       const tglu__call *call, bool *too_large) {
   const tglu__cuda *cuda = context->state;
   prepared ready[TGLU__OPS];
   tglu_status status = TGLU_OK;
+  *too_large = false;
   for (tglu__op op = tglu__op_glu; op <= tglu__op_mlp && status == TGLU_OK; ++op)
     if (entries[op] != NULL)
       status = prepare(cuda, problem, entries[op], op, call, &ready[op]);
-  for (tglu__op op = tglu__op_glu; op <= tglu__op_mlp && status == TGLU_OK; ++op)
-    if (entries[op] != NULL) {
-      bool behind = op == tglu__op_down && entries[tglu__op_glu] != NULL;
-      status = launch(context, call->stream, &ready[op], behind);
-    }
+  for (tglu__op op = tglu__op_glu; op <= tglu__op_mlp && status == TGLU_OK; ++op) {
+    if (entries[op] == NULL) continue;
+    bool behind = op == tglu__op_down && entries[tglu__op_glu] != NULL;
+    tglu__CUresult result = enqueue(context, call->stream, &ready[op], behind);
+    *too_large = result == TGLU__CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    if (result != TGLU__CUDA_SUCCESS)
+      status = tglu__driver_fail(&cuda->driver, result, "stream: cuLaunchKernelEx");
+  }
   return status;
 }
 
@@ -285,14 +291,15 @@ static tglu_status check_memory(const tglu__cuda *cuda, const tglu__call *call) 
   return status;
 }
 
-/* The entries that serve a call: that of op mlp, or one for each half that there is. */
+/* The entries that serve a call: that of op mlp, unless `apart`, or one for each half that there
+ * is. */
 static tglu_status select_entries(const tglu_context *context, const tglu__cuda_plan *plan,
-                                  const tglu__call *call,
+                                  const tglu__call *call, bool apart,
                                   const tglu__cuda_entry *entries[TGLU__OPS]) {
   const tglu__cuda *cuda = context->state;
   const tglu__problem *problem = &plan->problem;
   tglu__call_facts facts = tglu__cuda_call_facts(context, problem, tglu__op_mlp, call);
-  const bool one = tglu__cuda_in_one_launch(cuda, plan, &facts);
+  const bool one = !apart && tglu__cuda_in_one_launch(cuda, plan, &facts);
   for (tglu__op op = tglu__op_glu; op <= tglu__op_mlp; ++op) {
     entries[op] = NULL;
     if (!tglu__op_present(op, problem) || one != (op == tglu__op_mlp)) continue;
@@ -310,13 +317,18 @@ tglu_status tglu__cuda_run(const tglu_context *context, const void *planned,
   tglu_status status = tglu__cuda_check_fork();
   const tglu__cuda_entry *entries[TGLU__OPS];
   if (status == TGLU_OK) status = check_memory(cuda, call);
-  if (status == TGLU_OK) status = select_entries(context, plan, call, entries);
+  if (status == TGLU_OK) status = select_entries(context, plan, call, false, entries);
   if (status != TGLU_OK) return status;
   /* NOTE: cuTensorMapEncodeTiled, too, wants a current context. */
   bool pushed;
   status = tglu__cuda_enter(cuda, &pushed);
   if (status != TGLU_OK) return status;
-  status = run(context, &plan->problem, entries, call);
+  bool too_large;
+  status = run(context, &plan->problem, entries, call, &too_large);
+  if (too_large && cuda->forced_row < 0) {
+    status = select_entries(context, plan, call, true, entries);
+    if (status == TGLU_OK) status = run(context, &plan->problem, entries, call, &too_large);
+  }
   tglu__cuda_leave(cuda, pushed);
   return status;
 }

@@ -69,9 +69,6 @@ tglu_status tglu__cuda_refuse(const tglu__cuda *cuda, tglu__op op,
                               const tglu__problem *problem, const tglu__call_facts *facts);
 
 /* ---- launch.c ---- */
-/* Whether a launch whose CTAs wait for each other may begin while the work before it ends. */
-enum { TGLU__COOPERATIVE_OVERLAPS = 1 };
-
 /* The call of one operation within that of the object: an MLP's GLU writes H into the
  * workspace, its down projection reads it there; op mlp has the object's own.  workspace may be
  * NULL for explain. */

@@ -151,8 +151,8 @@ static void plan_tiles(const tglu__row *r, const tglu__problem *problem, int64_t
 }
 
 /* Rows that stream take one CTA an SM; with dependent launch they begin on SMs that the kernel
- * before has left or never used, where two of them side by side would leave other SMs idle (7B,
- * one token: an MLP took 1.4 times as long).  So each asks for more than half an SM. */
+ * before has left or never used, where two of them side by side would leave other SMs idle (7B, two
+ * tokens: an MLP took 1.4 times as long).  So each asks for more than half an SM. */
 static int32_t alone_bytes(const tglu__row *r, const tglu__device_facts *device, int64_t smem) {
   int32_t half = device->smem_bytes / 2 + 1024;
   bool one = tglu__row_is_stream(r) && r->loader == tglu__loader_tma;
@@ -204,9 +204,9 @@ bool tglu__plan_choose(tglu__op op, const tglu__problem *problem,
   return best.row >= 0;
 }
 
-/* Product of the row's predicted times at the counts of tglu__plan_choose_invariant: orders rows
- * as the mean does, since the fastest rows' times divide all of them alike.  INFINITY where the
- * row does not serve them all. */
+/* Product of the row's predicted times at the counts of tglu__plan_choose_invariant, by itself, so
+ * that an MLP and a linear of one shape agree: orders rows as the mean does, since the fastest
+ * rows' times divide all of them alike.  INFINITY where the row does not serve them all. */
 static double product_us(int32_t row, const tglu__problem *problem,
                          const tglu__call_facts *call, const tglu__device_facts *device) {
   static const int64_t counts[] = {1, 16, 128, 1024, TGLU__INVARIANT_MOST};
@@ -215,7 +215,8 @@ static double product_us(int32_t row, const tglu__problem *problem,
     tglu__call_facts at = *call;
     at.tokens = counts[i];
     if (!tglu__row_valid(&tglu__rows[row], problem, &at, device, NULL)) return INFINITY;
-    product *= launch_with_cost(row, problem, counts[i], device).predicted_us;
+    const tglu__choice c = launch_with_cost(row, problem, counts[i], device);
+    product *= tglu__plan_alone_us(&c, problem, counts[i]);
   }
   return product;
 }

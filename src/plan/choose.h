@@ -73,6 +73,9 @@ void tglu__plan_launch(int32_t row, const tglu__problem *problem, int64_t tokens
 /* Predicted time of a launch, in microseconds (cost.c). */
 double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *problem,
                           int64_t tokens);
+/* The same of the row by itself, also where the problem is an MLP. */
+double tglu__plan_alone_us(const tglu__choice *choice, const tglu__problem *problem,
+                           int64_t tokens);
 /* Predicted time of an MLP whose two launches take so long alone. */
 double tglu__plan_mlp_us(double glu_us, double down_us);
 /* The same of the rows that tglu__plan_choose has for both halves; call: of x.  INFINITY where

@@ -202,14 +202,20 @@ static double beside_us(const tglu__choice *choice, const tglu__row *row, int64_
   return choice->idle > ctas / 3 ? mlp_idle_us : 0;
 }
 
+double tglu__plan_alone_us(const tglu__choice *choice, const tglu__problem *problem,
+                           int64_t tokens) {
+  const tglu__row *row = &tglu__rows[choice->row];
+  if (row->op == tglu__op_mlp) return one_launch_us(choice, row, problem, tokens);
+  return (tglu__row_is_stream(row) ? stream_us : tiles_us)(
+    choice, row, tglu__op_shape(row->op, problem), tokens);
+}
+
 double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *problem,
                           int64_t tokens) {
   const tglu__row *row = &tglu__rows[choice->row];
-  if (row->op == tglu__op_mlp) return one_launch_us(choice, row, problem, tokens);
-  tglu__shape shape = tglu__op_shape(row->op, problem);
   bool both = tglu__op_present(tglu__op_glu, problem) && problem->has_down;
-  return (tglu__row_is_stream(row) ? stream_us : tiles_us)(choice, row, shape, tokens) +
-         (both ? beside_us(choice, row, tokens) : 0);
+  return tglu__plan_alone_us(choice, problem, tokens) +
+         (both && row->op != tglu__op_mlp ? beside_us(choice, row, tokens) : 0);
 }
 
 double tglu__plan_mlp_us(double glu_us, double down_us) {

@@ -309,9 +309,9 @@ CALL(cuLaunchKernelEx, const tglu__CUlaunchConfig *config, tglu__CUfunction func
   const fake_module *module = (const fake_module *)(void *)function;
   if (depth == 0 || extra != NULL || config->numAttrs > 4 || !module->live ||
       stack[depth - 1]->device != module->device || config->gridDimX == 0 ||
-      !fits_cooperative(config) ||
       (int32_t)config->sharedMemBytes > module->smem_limit)
     return TGLU__CUDA_ERROR_INVALID_VALUE;
+  if (!fits_cooperative(config)) return TGLU__CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   pthread_mutex_lock(&state.lock);
   fake_launch *at = &state.launches[state.launch_total++ % FAKE_LAUNCHES];
   at->config = *config;

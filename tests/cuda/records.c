@@ -115,7 +115,7 @@ void expect_config(const fake_launch *l, const tglu__row *row, int64_t m, int64_
   assert_int_equal(l->config.sharedMemBytes, smem);
   assert_int_equal(l->smem_limit, tglu__row_is_stream(row) ? fake->smem_bytes : smem);
   const bool cooperative = row->op == tglu__op_mlp;
-  assert_int_equal(l->config.numAttrs, (size > 1) + cooperative + (pdl != 0));
+  assert_int_equal(l->config.numAttrs, (size > 1) + (cooperative || pdl != 0));
   uint32_t next = 0;
   if (cooperative) {
     assert_int_equal(l->attributes[next].id, 2);
@@ -127,7 +127,7 @@ void expect_config(const fake_launch *l, const tglu__row *row, int64_t m, int64_
     assert_int_equal(l->attributes[next].value.clusterDim.y, 1);
     assert_int_equal(l->attributes[next++].value.clusterDim.z, 1);
   }
-  if (pdl) {
+  if (pdl && !cooperative) {
     assert_int_equal(l->attributes[next].id, 6);
     assert_int_equal(l->attributes[next].value.programmaticStreamSerializationAllowed, 1);
   }

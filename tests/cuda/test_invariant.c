@@ -32,11 +32,20 @@ static const int64_t models[][2] = {{896, 4864}, {1536, 8960}, {2048, 11008}, {3
                                     {5120, 13824}, {5120, 27648}, {8192, 29568}};
 enum { MODELS = 7 };
 
+/* With what the halves of an MLP cost each other: what is said of a call. */
+static double predicted_at(int32_t row, const tglu__problem *p, int64_t m,
+                           const tglu__device_facts *d) {
+  tglu__choice c;
+  tglu__plan_launch(row, p, m, d, &c);
+  return tglu__plan_cost_us(&c, p, m);
+}
+
+/* Alone: what rows are compared by, so that an MLP's half and a linear agree. */
 static double cost_at(int32_t row, const tglu__problem *p, int64_t m,
                       const tglu__device_facts *d) {
   tglu__choice c;
   tglu__plan_launch(row, p, m, d, &c);
-  return tglu__plan_cost_us(&c, p, m);
+  return tglu__plan_alone_us(&c, p, m);
 }
 
 /* Mean of the logarithms of its times over the best rows', INFINITY where it does not serve. */
@@ -101,9 +110,26 @@ static bool expect_invariant(tglu__op op, const tglu__problem *p, tglu__call_fac
     assert_true(tglu__row_valid(row, p, &f, d, NULL));
     assert_true(tglu__plan_choose_invariant(op, p, &f, d, &other, NULL));
     assert_int_equal(other.row, c.row);
-    assert_true(other.predicted_us == cost_at(c.row, p, f.tokens, d));
+    assert_true(other.predicted_us == predicted_at(c.row, p, f.tokens, d));
   }
   return true;
+}
+
+/* A linear takes the row of an MLP's down projection of the same shape. */
+static void as_a_linear(void **unused) {
+  (void)unused;
+  for (int32_t sms = 60; sms <= 132; sms += 24) {
+    const tglu__device_facts d = device(sms);
+    for (int i = 0; i < MODELS; ++i) {
+      const tglu__call_facts f = call(1);
+      tglu__problem p = problem(models[i][1], models[i][0], TGLU_DTYPE_BF16);
+      tglu__choice in_mlp, alone;
+      assert_true(tglu__plan_choose_invariant(tglu__op_down, &p, &f, &d, &in_mlp, NULL));
+      p.gate = p.up = NULL;
+      assert_true(tglu__plan_choose_invariant(tglu__op_down, &p, &f, &d, &alone, NULL));
+      assert_int_equal(in_mlp.row, alone.row);
+    }
+  }
 }
 
 static void least_mean(void **unused) {
@@ -301,7 +327,7 @@ static void explain(void **unused) {
     char text[4096], why[200];
     snprintf(why, sizeof why, "why: cost model, batch-invariant: least mean over 1 ... 4096 "
              "tokens; %.1f us predicted for %d; runner-up down_bf16_",
-             cost_at(tglu__row_find(info.down_row), &p, s.m, &facts), (int)s.m);
+             predicted_at(tglu__row_find(info.down_row), &p, s.m, &facts), (int)s.m);
     assert_int_equal(tglu_mlp_explain(mlp, &a, text, sizeof text), TGLU_OK);
     const char *const words[] = {s.ldx_extra ? "paired_general" : info.row, info.down_row, why,
                                  "launch: two"};
@@ -315,7 +341,8 @@ static void explain(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(least_mean),              cmocka_unit_test(fit_for_few_tokens),
+    cmocka_unit_test(least_mean), cmocka_unit_test(as_a_linear),
+    cmocka_unit_test(fit_for_few_tokens),
     cmocka_unit_test(refuses_too_many_tokens), cmocka_unit_test(nothing_serves),
     cmocka_unit_test(one_row_for_every_bucket), cmocka_unit_test(forced_rows),
     cmocka_unit_test(explain),

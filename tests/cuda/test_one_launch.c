@@ -254,6 +254,25 @@ static void record(const char *path, const fake_shape *s, const char *op, const 
 
 /* A tuned half keeps the two launches: what was measured does not give way to a guess.  What
  * was measured of the whole MLP decides. */
+/* A winner of op mlp that says two launches. */
+static void expect_apart(const fake_options *o, const fake_shape *s) {
+  tglu_context *context = fake_context(o);
+  tglu_mlp_desc d = fake_mlp_desc(s, TGLU_DTYPE_BF16);
+  tglu_mlp *mlp;
+  assert_int_equal(tglu_mlp_create(context, &d, &mlp), TGLU_OK);
+  tglu_plan_info info;
+  tglu_plan_info_init(&info);
+  assert_int_equal(tglu_mlp_get_plan(mlp, s->m, &info), TGLU_OK);
+  assert_int_equal(info.tuned, 1);
+  assert_non_null(info.down_row);
+  tglu_run_args a = fake_args(s, s->k);
+  char text[4096];
+  assert_int_equal(tglu_mlp_explain(mlp, &a, text, sizeof text), TGLU_OK);
+  assert_non_null(strstr(text, "two launches: tuned, 1000.0 us measured"));
+  tglu_mlp_destroy(mlp);
+  tglu_context_destroy(context);
+}
+
 static void tuned(void **unused) {
   (void)unused;
   if (!built()) skip();
@@ -281,6 +300,9 @@ static void tuned(void **unused) {
     record(path, &s, "mlp", glu, one);
     assert_int_equal(launches_of(&o, &s), 2);
   }
+  unlink(path); /* of both halves nothing is known */
+  record(path, &s, "mlp", glu, one);
+  expect_apart(&o, &s);
   unlink(path);
   record(path, &s, "mlp", one, glu);
   tglu_context *context = fake_context(&o);
@@ -323,6 +345,34 @@ static void launch_fails(void **unused) {
   fake_expect_balance();
 }
 
+/* On a stream with fewer SMs than the device, CTAs that wait for each other do not fit: two
+ * launches instead, unless the row is forced. */
+static void too_large(void **unused) {
+  (void)unused;
+  if (!built()) skip();
+  for (int forced_row = 0; forced_row < 2; ++forced_row) {
+    fake_begin();
+    const fake_options o = {.pdl = 1, .row = forced_row ? first_row(tglu__op_mlp) : NULL};
+    const fake_shape s = one_launch_shape();
+    tglu_context *context = fake_context(&o);
+    tglu_mlp_desc d = fake_mlp_desc(&s, TGLU_DTYPE_BF16);
+    tglu_mlp *mlp;
+    assert_int_equal(tglu_mlp_create(context, &d, &mlp), TGLU_OK);
+    assert_int_equal(run(mlp, &s), TGLU_OK);
+    assert_int_equal(fake->launch_total, 1);
+    const int32_t blocks = fake->blocks_an_sm;
+    fake->blocks_an_sm = 0;
+    assert_int_equal(run(mlp, &s), forced_row ? TGLU_ERR_DEVICE : TGLU_OK);
+    assert_int_equal(fake->launch_total, forced_row ? 0 : 2);
+    fake->blocks_an_sm = blocks;
+    assert_int_equal(run(mlp, &s), TGLU_OK);
+    assert_int_equal(fake->launch_total, 1);
+    tglu_mlp_destroy(mlp);
+    tglu_context_destroy(context);
+    fake_expect_balance();
+  }
+}
+
 static void inside_a_capture(void **unused) {
   (void)unused;
   if (!built()) skip();
@@ -357,7 +407,7 @@ static void explain_and_plan(void **unused) {
   assert_int_equal(tglu_mlp_explain(mlp, &a, text, sizeof text), TGLU_OK);
   const char *const words[] = {info.row, "mlp: ", "schedule: stream_mlp", "cost model",
                                "predicted", "two launches, ", "launch: one, cooperative",
-                               "grid: 132 CTAs", "serialization on"};
+                               "grid: 132 CTAs", "serialization off"};
   for (size_t i = 0; i < sizeof words / sizeof words[0]; ++i)
     if (strstr(text, words[i]) == NULL) fail_msg("no \"%s\" in\n%s", words[i], text);
   a.x = (const char *)a.x + 2;
@@ -372,7 +422,7 @@ int main(void) {
     cmocka_unit_test(planned),      cmocka_unit_test(forced),
     cmocka_unit_test(forced_refuses), cmocka_unit_test(falls_to_two),
     cmocka_unit_test(never_in_one), cmocka_unit_test(tuned),
-    cmocka_unit_test(launch_fails), cmocka_unit_test(inside_a_capture),
+    cmocka_unit_test(launch_fails), cmocka_unit_test(too_large), cmocka_unit_test(inside_a_capture),
     cmocka_unit_test(explain_and_plan),
   };
   fake_open();
