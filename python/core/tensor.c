@@ -322,8 +322,8 @@ PyObject *core_new_tensor(PyObject *like, const int64_t *shape, int32_t dims, vo
 }
 
 /* The function that makes tensors for torch's own compiled code, past its dispatcher, on the
- * CPU or the current CUDA device.  NULL where the slot is another device, or torch is to
- * fill new tensors, which this function does not. */
+ * CPU or the current CUDA device, with the GIL held.  NULL where the slot is another device,
+ * or torch is to fill new tensors, which this function does not. */
 static PyObject *quick_empty(int slot)
 {
   PyObject *quick = slot == 0 ? empty_cpu : empty_cuda;
