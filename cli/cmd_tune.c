@@ -164,6 +164,7 @@ static int open_tuner(tuner *t) {
   tglu_context_info_init(&t->info);
   tglu_context_get_info(t->context, &t->info);
   if (t->args->near && t->info.backend == TGLU_BACKEND_CPU) {
+    tglu_context_destroy(t->context);
     return cli_error(CLI_USAGE, "--near: the cpu backend predicts no times");
   }
   o->backend = t->info.backend; /* the worker's too */
