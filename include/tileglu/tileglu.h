@@ -222,7 +222,8 @@ typedef struct tglu_context_options {
                                the end of the one before (it still waits for that
                                one's results before it reads or writes memory,
                                stable weights excepted); 0: not so. The second launch
-                               of an MLP always overlaps its first               */
+                               of an MLP always overlaps its first; an MLP in
+                               one launch never overlaps what is before it       */
   int32_t sleep_threads;    /* CPU: 1: the pool's threads sleep between calls. 0
                                (default): they first spin for some milliseconds,
                                which starts a call that follows soon up to 20 us

@@ -215,7 +215,8 @@ static double product_us(int32_t row, const tglu__problem *problem,
     tglu__call_facts at = *call;
     at.tokens = counts[i];
     if (!tglu__row_valid(&tglu__rows[row], problem, &at, device, NULL)) return INFINITY;
-    const tglu__choice c = launch_with_cost(row, problem, counts[i], device);
+    tglu__choice c;
+    tglu__plan_launch(row, problem, counts[i], device, &c);
     product *= tglu__plan_alone_us(&c, problem, counts[i]);
   }
   return product;

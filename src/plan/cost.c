@@ -78,8 +78,8 @@ static const struct {
  * same time.  Set by hand; two tiles were measured, more were not. */
 static const double stream_tile_us = 0.1;
 
-/* Op mlp: as those that stream, with one start for both halves.  A deeper ring keeps the rate
- * up while the CTAs wait for each other, and makes X and H wait longer for their turn. */
+/* Op mlp: as those that stream, with one start for both halves.  X and H wait longer for
+ * their turn behind a deeper ring. */
 static const struct {
   double fixed_us, bytes_per_us, sm_bytes_per_us;
   double element_us; /* of X and of H, which all CTAs read at the same time  */

@@ -57,14 +57,16 @@ static void expect_repeats(const gpu_object *object, const gpu_mlp_operands *o,
 
 /* ---- each down row ---- */
 
-static void repeats_and_limits(const gpu_options *options, const char *row, int dtype) {
-  static const int64_t shapes[][3] = {{17, 1000, 264}, {300, 2000, 1024}, {64, 4864, 896}};
+/* 50 repeats, and the same bits for any number of SMs: linears or MLPs of three shapes, with no
+ * residual, one of its own and `out` itself. */
+static void repeats_and_limits(const gpu_options *options, const char *row, int dtype,
+                               bool linear, const int64_t shapes[3][3]) {
   static const int limits[] = {0, 1, 2, 3, 8, 77, 131};
   int tile_m, tile_n, cluster = 1;
   gpu_row_tiles(row, &tile_m, &tile_n, &cluster);
   for (int i = 0; i < 3; ++i) {
     gpu_mlp_case c =
-      gpu_mlp_plain(true, shapes[i][0], shapes[i][1], shapes[i][2], dtype, options->seed);
+      gpu_mlp_plain(linear, shapes[i][0], shapes[i][1], shapes[i][2], dtype, options->seed);
     c.residual = i;
     gpu_mlp_operands o;
     if (!gpu_mlp_operands_create(&c, &o)) continue;
@@ -175,7 +177,8 @@ static void pdl_row(const gpu_options *options, const char *row, int dtype, int6
 }
 
 static void order_of_down_row(const gpu_options *options, const char *row, int dtype) {
-  repeats_and_limits(options, row, dtype);
+  static const int64_t shapes[3][3] = {{17, 1000, 264}, {300, 2000, 1024}, {64, 4864, 896}};
+  repeats_and_limits(options, row, dtype, true, shapes);
   beside_row(options, row, dtype, true, 40);
   pdl_row(options, row, dtype, 40);
 }
@@ -405,34 +408,10 @@ void part_mlp_order(const gpu_options *options) {
 
 /* ---- each row of op mlp ---- */
 
-/* The same bits for any number of CTAs. */
-static void one_launch_limits(const gpu_options *options, const char *row, int dtype) {
-  static const int64_t shapes[][3] = {{8, 1000, 264}, {3, 264, 1000}, {1, 4864, 896}};
-  static const int limits[] = {0, 1, 2, 3, 8, 77, 131};
-  for (int i = 0; i < 3; ++i) {
-    gpu_mlp_case c =
-      gpu_mlp_plain(false, shapes[i][0], shapes[i][1], shapes[i][2], dtype, options->seed);
-    c.residual = i;
-    gpu_mlp_operands o;
-    if (!gpu_mlp_operands_create(&c, &o)) continue;
-    gpu_pointer first = 0;
-    for (size_t j = 0; j < sizeof limits / sizeof limits[0]; ++j) {
-      tglu_context *context = gpu_context(row, limits[j], 1, 0);
-      gpu_object object;
-      if (context != NULL && gpu_object_prepare(context, &o, &object)) {
-        if (first == 0) first = first_result(&object, &o);
-        if (first != 0) expect_repeats(&object, &o, first, j == 0 ? 50 : 1, row);
-        gpu_object_destroy(&object);
-      }
-      tglu_context_destroy(context);
-    }
-    gpu_mlp_operands_destroy(&o);
-  }
-}
-
 static void order_of_one_launch(const gpu_options *options, const char *row, int dtype) {
   const subject s = {.row = row, .dtype = dtype, .most = 8};
-  one_launch_limits(options, row, dtype);
+  static const int64_t shapes[3][3] = {{8, 1000, 264}, {3, 264, 1000}, {1, 4864, 896}};
+  repeats_and_limits(options, row, dtype, false, shapes);
   order_of_mlp(options, &s);
   beside_row(options, row, dtype, false, 4);
   pdl_row(options, row, dtype, 1);

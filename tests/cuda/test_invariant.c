@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "fake_mlp.h"
-#include "plan/choose.h"
+#include "planner_cases.h"
 
 static const int64_t counts[] = {1, 16, 128, 1024, 4096};
 enum { COUNTS = 5 };
@@ -17,20 +17,6 @@ static tglu__problem problem(int64_t n, int64_t k, tglu_dtype dtype) {
                          .up = fake_at(AT_UP), .ld = (k + 7) / 8 * 8, .has_down = true,
                          .down = fake_at(AT_DOWN), .ld_down = (n + 7) / 8 * 8};
 }
-
-static tglu__device_facts device(int32_t sms) {
-  tglu__device_facts facts = {.sm_count = sms, .smem_bytes = 232448, .cooperative = 1};
-  for (int size = 1; size <= TGLU__MAX_CLUSTER; ++size) facts.clusters[size] = sms / size;
-  return facts;
-}
-
-static tglu__call_facts call(int64_t tokens) {
-  return (tglu__call_facts){.tokens = tokens, .x_aligned = true, .x_reachable = true};
-}
-
-static const int64_t models[][2] = {{896, 4864}, {1536, 8960}, {2048, 11008}, {3584, 18944},
-                                    {5120, 13824}, {5120, 27648}, {8192, 29568}};
-enum { MODELS = 7 };
 
 /* With what the halves of an MLP cost each other: what is said of a call. */
 static double predicted_at(int32_t row, const tglu__problem *p, int64_t m,

@@ -6,12 +6,9 @@
 #include <unistd.h>
 
 #include "fake_mlp.h"
+#include "planner_cases.h"
 
 enum { MOST_TOKENS = 8 };
-
-static const int64_t models[][2] = {{896, 4864}, {1536, 8960}, {2048, 11008}, {3584, 18944},
-                                    {5120, 13824}, {5120, 27648}, {8192, 29568}};
-enum { MODELS = sizeof models / sizeof models[0] };
 
 static bool built(void) {
   if (!kernels_built()) return false;
@@ -40,6 +37,20 @@ static fake_shape one_launch_shape(void) {
   }
   fail_msg("the planner has no MLP in one launch");
   return (fake_shape){.m = 0};
+}
+
+/* An MLP of the shape in a context of its own. */
+static tglu_mlp *open_mlp(const fake_options *o, const fake_shape *s, tglu_context **context) {
+  *context = fake_context(o);
+  const tglu_mlp_desc d = fake_mlp_desc(s, TGLU_DTYPE_BF16);
+  tglu_mlp *mlp;
+  assert_int_equal(tglu_mlp_create(*context, &d, &mlp), TGLU_OK);
+  return mlp;
+}
+
+static void close_mlp(tglu_mlp *mlp, tglu_context *context) {
+  tglu_mlp_destroy(mlp);
+  tglu_context_destroy(context);
 }
 
 /* Real shapes, every launch compared: some in one launch, none of more tokens than a tile. */
@@ -173,8 +184,7 @@ static void falls_to_two(void **unused) {
     if (run(mlp, &s) != TGLU_OK) fail_msg("%s", tglu_last_error());
     assert_int_equal(fake->launch_total, i == 0 || i == 4 ? 1 : 2);
   }
-  tglu_mlp_destroy(mlp);
-  tglu_context_destroy(context);
+  close_mlp(mlp, context);
   fake_expect_balance();
 }
 
@@ -186,8 +196,7 @@ static int launches_of(const fake_options *o, const fake_shape *s) {
   if (tglu_mlp_create(context, &d, &mlp) != TGLU_OK || run(mlp, s) != TGLU_OK)
     fail_msg("%s", tglu_last_error());
   int launches = fake->launch_total;
-  tglu_mlp_destroy(mlp);
-  tglu_context_destroy(context);
+  close_mlp(mlp, context);
   fake_expect_balance();
   return launches;
 }
@@ -256,10 +265,8 @@ static void record(const char *path, const fake_shape *s, const char *op, const 
  * was measured of the whole MLP decides. */
 /* A winner of op mlp that says two launches. */
 static void expect_apart(const fake_options *o, const fake_shape *s) {
-  tglu_context *context = fake_context(o);
-  tglu_mlp_desc d = fake_mlp_desc(s, TGLU_DTYPE_BF16);
-  tglu_mlp *mlp;
-  assert_int_equal(tglu_mlp_create(context, &d, &mlp), TGLU_OK);
+  tglu_context *context;
+  tglu_mlp *mlp = open_mlp(o, s, &context);
   tglu_plan_info info;
   tglu_plan_info_init(&info);
   assert_int_equal(tglu_mlp_get_plan(mlp, s->m, &info), TGLU_OK);
@@ -269,8 +276,7 @@ static void expect_apart(const fake_options *o, const fake_shape *s) {
   char text[4096];
   assert_int_equal(tglu_mlp_explain(mlp, &a, text, sizeof text), TGLU_OK);
   assert_non_null(strstr(text, "two launches: tuned, 1000.0 us measured"));
-  tglu_mlp_destroy(mlp);
-  tglu_context_destroy(context);
+  close_mlp(mlp, context);
 }
 
 static void tuned(void **unused) {
@@ -305,10 +311,8 @@ static void tuned(void **unused) {
   expect_apart(&o, &s);
   unlink(path);
   record(path, &s, "mlp", one, glu);
-  tglu_context *context = fake_context(&o);
-  tglu_mlp_desc d = fake_mlp_desc(&s, TGLU_DTYPE_BF16);
-  tglu_mlp *mlp;
-  assert_int_equal(tglu_mlp_create(context, &d, &mlp), TGLU_OK);
+  tglu_context *context;
+  tglu_mlp *mlp = open_mlp(&o, &s, &context);
   tglu_plan_info info;
   tglu_plan_info_init(&info);
   assert_int_equal(tglu_mlp_get_plan(mlp, s.m, &info), TGLU_OK);
@@ -318,8 +322,7 @@ static void tuned(void **unused) {
   char text[4096];
   assert_int_equal(tglu_mlp_explain(mlp, &a, text, sizeof text), TGLU_OK);
   assert_non_null(strstr(text, "1000.0 us measured; runner-up two launches, 2000.0 us"));
-  tglu_mlp_destroy(mlp);
-  tglu_context_destroy(context);
+  close_mlp(mlp, context);
   unlink(lock);
   unlink(path);
 }
@@ -331,17 +334,14 @@ static void launch_fails(void **unused) {
   fake_begin();
   const fake_options o = {.pdl = 1};
   const fake_shape s = one_launch_shape();
-  tglu_context *context = fake_context(&o);
-  tglu_mlp_desc d = fake_mlp_desc(&s, TGLU_DTYPE_BF16);
-  tglu_mlp *mlp;
-  assert_int_equal(tglu_mlp_create(context, &d, &mlp), TGLU_OK);
+  tglu_context *context;
+  tglu_mlp *mlp = open_mlp(&o, &s, &context);
   fake->fail_call = "cuLaunchKernelEx";
   fake->fail_code = 700;
   assert_int_equal(run(mlp, &s), TGLU_ERR_DEVICE);
   assert_int_equal(fake->launch_total, 0);
   fake->fail_call = NULL;
-  tglu_mlp_destroy(mlp);
-  tglu_context_destroy(context);
+  close_mlp(mlp, context);
   fake_expect_balance();
 }
 
@@ -354,10 +354,8 @@ static void too_large(void **unused) {
     fake_begin();
     const fake_options o = {.pdl = 1, .row = forced_row ? first_row(tglu__op_mlp) : NULL};
     const fake_shape s = one_launch_shape();
-    tglu_context *context = fake_context(&o);
-    tglu_mlp_desc d = fake_mlp_desc(&s, TGLU_DTYPE_BF16);
-    tglu_mlp *mlp;
-    assert_int_equal(tglu_mlp_create(context, &d, &mlp), TGLU_OK);
+    tglu_context *context;
+    tglu_mlp *mlp = open_mlp(&o, &s, &context);
     assert_int_equal(run(mlp, &s), TGLU_OK);
     assert_int_equal(fake->launch_total, 1);
     const int32_t blocks = fake->blocks_an_sm;
@@ -367,8 +365,7 @@ static void too_large(void **unused) {
     fake->blocks_an_sm = blocks;
     assert_int_equal(run(mlp, &s), TGLU_OK);
     assert_int_equal(fake->launch_total, 1);
-    tglu_mlp_destroy(mlp);
-    tglu_context_destroy(context);
+    close_mlp(mlp, context);
     fake_expect_balance();
   }
 }
@@ -391,10 +388,8 @@ static void explain_and_plan(void **unused) {
   fake_begin();
   const fake_options o = {.pdl = 1};
   const fake_shape s = one_launch_shape();
-  tglu_context *context = fake_context(&o);
-  tglu_mlp_desc d = fake_mlp_desc(&s, TGLU_DTYPE_BF16);
-  tglu_mlp *mlp;
-  assert_int_equal(tglu_mlp_create(context, &d, &mlp), TGLU_OK);
+  tglu_context *context;
+  tglu_mlp *mlp = open_mlp(&o, &s, &context);
   tglu_plan_info info;
   tglu_plan_info_init(&info);
   assert_int_equal(tglu_mlp_get_plan(mlp, s.m, &info), TGLU_OK);
@@ -413,8 +408,7 @@ static void explain_and_plan(void **unused) {
   a.x = (const char *)a.x + 2;
   assert_int_equal(tglu_mlp_explain(mlp, &a, text, sizeof text), TGLU_OK);
   assert_non_null(strstr(text, "launch: two"));
-  tglu_mlp_destroy(mlp);
-  tglu_context_destroy(context);
+  close_mlp(mlp, context);
 }
 
 int main(void) {

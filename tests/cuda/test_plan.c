@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "../support/cmocka_all.h"
-#include "plan/choose.h"
+#include "planner_cases.h"
 
 static const void *const aligned = (const void *)0x7f0000000000;
 
@@ -29,20 +29,6 @@ static bool served(tglu__op op, tglu_dtype dtype) {
     if (tglu__rows[i].op == op && tglu__rows[i].dtype == dtype) return true;
   return false;
 }
-
-static tglu__device_facts device(int32_t sms) {
-  tglu__device_facts facts = {.sm_count = sms, .smem_bytes = 232448, .cooperative = 1};
-  for (int size = 1; size <= TGLU__MAX_CLUSTER; ++size) facts.clusters[size] = sms / size;
-  return facts;
-}
-
-static tglu__call_facts call(int64_t tokens) {
-  return (tglu__call_facts){.tokens = tokens, .x_aligned = true, .x_reachable = true};
-}
-
-static const int64_t models[][2] = {{896, 4864}, {1536, 8960}, {2048, 11008}, {3584, 18944},
-                                    {5120, 13824}, {5120, 27648}, {8192, 29568}};
-enum { MODELS = 7 };
 
 static void buckets(void **unused) {
   (void)unused;
