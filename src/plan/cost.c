@@ -66,8 +66,8 @@ static const struct {
   double element_us;      /* of X, a tile of tokens                           */
   double wide_pass_us;    /* for each 16 outputs of a pass beyond 16          */
   double general_factor;  /* of the general loader: 2 bytes a load            */
-  double short_us;        /* for each stage short of the K-blocks that a warp has of a pass
-                             and one more, 4 at most                          */
+  double short_us;        /* for each stage short of one more than all warps have whole
+                             turns of K-blocks in a pass, 4 at most           */
   double deep_us;         /* for each stage beyond that                       */
 } stream[] = {
   [tglu__op_glu] = {2.85, 4.42e6, 60e3, 0.11e-3, 0.3, 6.0, 0.1, 0.06},
@@ -213,9 +213,9 @@ double tglu__plan_alone_us(const tglu__choice *choice, const tglu__problem *prob
 double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *problem,
                           int64_t tokens) {
   const tglu__row *row = &tglu__rows[choice->row];
-  bool both = tglu__op_present(tglu__op_glu, problem) && problem->has_down;
+  bool half = tglu__op_present(tglu__op_mlp, problem) && row->op != tglu__op_mlp;
   return tglu__plan_alone_us(choice, problem, tokens) +
-         (both && row->op != tglu__op_mlp ? beside_us(choice, row, tokens) : 0);
+         (half ? beside_us(choice, row, tokens) : 0);
 }
 
 double tglu__plan_mlp_us(double glu_us, double down_us) {
