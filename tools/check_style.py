@@ -18,8 +18,8 @@ MAX_LINES, MAX_COLUMNS = 700, 100
 # (pattern, where it is looked for, where it is allowed, the rule)
 BANNED = [
     (r"\b(?:asm|__asm__|__asm)\b", r"^(?:src|kernels|cli|include|tests|bench|python)/",
-     r"^kernels/sm90/(?:ptx|ptx_once|wgmma)\.cuh$|^src/.*cpuid",
-     "inline assembly belongs in kernels/sm90/ptx*.cuh or wgmma.cuh"),
+     r"^kernels/sm90/(?:ptx|wgmma)(?:_\w+)?\.cuh$|^src/.*cpuid",
+     "inline assembly belongs in kernels/sm90/ptx*.cuh or wgmma*.cuh"),
     (r"\b(?:exit|_exit|_Exit|quick_exit|abort|printf|fprintf|vprintf|vfprintf|puts|perror)\s*\(",
      r"^src/", r"^$", "the library never exits, aborts or prints"),
     (r"\bassert\s*\(", r"^src/", r"^$", "the library never aborts: return a status"),

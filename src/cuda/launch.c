@@ -198,7 +198,11 @@ static tglu_status fill_record(const tglu__driver *driver, const tglu__problem *
     return fill_down(driver, p, row, call, &to->choice, &to->record.any.down);
   }
   tglu_glu_launch *record = &to->record.any.glu;
-  *record = entry->record.glu;
+  if (tglu__row_has_tail(row)) {
+    to->record.any.tail = entry->record.tail;
+  } else {
+    *record = entry->record.glu;
+  }
   tglu_status status = map_x(driver, row, p->k, call, &record->x_rows, &record->x);
   if (status != TGLU_OK) return status;
   return fill_glu(driver, p, row, call, &to->choice, record);

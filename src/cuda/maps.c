@@ -53,8 +53,9 @@ tglu__CUresult tglu__cuda_map_out(const tglu__driver *driver, tglu_tensor_map *m
                                   const tglu__row *row, void *pointer, int64_t rows,
                                   int64_t columns, int64_t ld) {
   view v = whole(pointer, rows, columns, ld);
-  return encode(driver, map, row->dtype, &v, 64, tglu_out_box_columns(row->tile_n),
-                out_swizzle(row->tile_n));
+  const int32_t main = tglu__row_main_columns(row);
+  return encode(driver, map, row->dtype, &v, 64, tglu_out_box_columns(main),
+                out_swizzle(main));
 }
 
 int32_t tglu__cuda_classes(const void *pointer, int64_t rows, int64_t columns, int64_t ld) {

@@ -210,6 +210,19 @@ static tglu_status fill_tables(const tglu_context *context, const tglu__problem 
 
 /* ---- the entries ---- */
 
+/* Both maps of a GLU's record; *name: the operand of the last one. */
+static tglu__CUresult encode_pair(const tglu__driver *driver, const tglu__problem *p,
+                                  int32_t box_rows, tglu_tensor_map *gate,
+                                  tglu_tensor_map *up, const char **name) {
+  const tglu__operand_names names = tglu__names_of(p);
+  *name = names.gate;
+  tglu__CUresult result = tglu__cuda_map_operand(driver, gate, p->dtype, p->gate, p->n, p->k,
+                                                 p->ld, box_rows);
+  if (result != TGLU__CUDA_SUCCESS) return result;
+  *name = names.up;
+  return tglu__cuda_map_operand(driver, up, p->dtype, p->up, p->n, p->k, p->ld, box_rows);
+}
+
 static tglu_status encode_weights(const tglu__driver *driver, const tglu__row *row,
                                   const tglu__problem *p, tglu__cuda_entry *entry) {
   const tglu__operand_names names = tglu__names_of(p);
@@ -232,15 +245,12 @@ static tglu_status encode_weights(const tglu__driver *driver, const tglu__row *r
                                       g->w_classes, row->tile_n, g->up, g->up_shift);
     }
   } else {
-    const int32_t box_rows = tglu__row_weight_box_rows(row);
-    name = names.gate;
-    result = tglu__cuda_map_operand(driver, &entry->record.glu.gate, p->dtype, p->gate, p->n,
-                                    p->k, p->ld, box_rows);
-    if (result == TGLU__CUDA_SUCCESS) {
-      name = names.up;
-      result = tglu__cuda_map_operand(driver, &entry->record.glu.up, p->dtype, p->up, p->n,
-                                      p->k, p->ld, box_rows);
-    }
+    tglu_glu_tail_launch *tail = &entry->record.tail;
+    result = encode_pair(driver, p, tglu__row_weight_box_rows(row), &tail->base.gate,
+                         &tail->base.up, &name);
+    if (result == TGLU__CUDA_SUCCESS && tglu__row_has_tail(row))
+      result = encode_pair(driver, p, TGLU_TAIL_COLUMNS, &tail->gate_tail, &tail->up_tail,
+                           &name);
   }
   if (result == TGLU__CUDA_SUCCESS) return TGLU_OK;
   return tglu__cuda_map_fail(driver, result, name);

@@ -7,12 +7,14 @@
 
 #include "../kernels/sm90/down_launch.h"
 #include "../kernels/sm90/stream_mlp_launch.h"
+#include "../kernels/sm90/tail_launch.h"
 #include "cuda/device.h"
 #include "plan/tune.h"
 
 /* The parameter of a kernel; which one the row's schedule says. */
 typedef union tglu__cuda_record {
   tglu_glu_launch glu;
+  tglu_glu_tail_launch tail; /* begins with that of a GLU                      */
   tglu_stream_launch stream;
   tglu_stream_mlp_launch mlp;
   tglu_down_launch down;

@@ -4,6 +4,7 @@
 
 #include "../kernels/sm90/down_launch.h"
 #include "../kernels/sm90/stream_mlp_launch.h"
+#include "../kernels/sm90/tail_launch.h"
 
 #define DTYPE_bf16 TGLU_DTYPE_BF16
 #define DTYPE_f16 TGLU_DTYPE_F16
@@ -53,11 +54,19 @@ int32_t tglu__row_b_rows(const tglu__row *row) {
   return one ? row->tile_n : 2 * row->tile_n;
 }
 
+bool tglu__row_has_tail(const tglu__row *row) {
+  return row->op == tglu__op_glu && !tglu__row_is_stream(row) && tglu_tail_columns(row->tile_n);
+}
+
+int32_t tglu__row_main_columns(const tglu__row *row) {
+  return tglu__row_has_tail(row) ? tglu_main_columns(row->tile_n) : row->tile_n;
+}
+
 int32_t tglu__row_weight_box_rows(const tglu__row *row) {
   if (row->op == tglu__op_down)
     return tglu_down_box_rows(row->tile_n, row->cluster_m,
                               row->schedule == tglu__schedule_down_split);
-  return tglu_weight_box_rows(row->tile_n, row->cluster_m,
+  return tglu_weight_box_rows(tglu__row_main_columns(row), row->cluster_m,
                               row->schedule == tglu__schedule_gate_first);
 }
 

@@ -70,7 +70,11 @@ int32_t tglu__row_threads(const tglu__row *row);
 /* Rows of the weights' tile in shared memory per unit: 2 * tile_n, or tile_n where one
  * operand is held at a time (gate_first, op down).  Not for stream rows. */
 int32_t tglu__row_b_rows(const tglu__row *row);
-/* Rows of one box of the weights' maps.  Not for stream rows. */
+/* Whether its tiles end in a tail of columns of its own (tail_launch.h), and their columns
+ * without it. */
+bool tglu__row_has_tail(const tglu__row *row);
+int32_t tglu__row_main_columns(const tglu__row *row);
+/* Rows of one box of the weights' maps; with a tail, of the main columns'.  Not for stream rows. */
 int32_t tglu__row_weight_box_rows(const tglu__row *row);
 /* Dynamic shared memory of a launch for so many tokens and columns of x (op mlp: of x or H,
  * whichever has more); only that of stream rows, which hold tokens whole, depends on them and

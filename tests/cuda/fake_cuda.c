@@ -1,6 +1,7 @@
 #include "fake_cuda.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -291,7 +292,10 @@ static size_t record_bytes(const char *kernel) {
   if (strstr(kernel, "_sm90_stream") != NULL) return sizeof(tglu_stream_launch);
   if (strstr(kernel, "_sm90_down_") != NULL) return sizeof(tglu_down_launch);
   if (strstr(kernel, "_general_") != NULL) return sizeof(tglu_glu_general_launch);
-  return sizeof(tglu_glu_launch);
+  const char *paired = strstr(kernel, "_paired_");
+  int tile_m, tile_n = 0;
+  if (paired != NULL) sscanf(paired, "_paired_%*[a-z]_%dx%d", &tile_m, &tile_n);
+  return tile_n % 8 != 0 ? sizeof(tglu_glu_tail_launch) : sizeof(tglu_glu_launch);
 }
 
 /* CTAs that wait for each other must all be resident. */

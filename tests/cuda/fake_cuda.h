@@ -9,6 +9,7 @@
 
 #include "../kernels/sm90/down_launch.h"
 #include "../kernels/sm90/stream_mlp_launch.h"
+#include "../kernels/sm90/tail_launch.h"
 #include "cuda/cuda_abi.h"
 
 enum {
@@ -28,10 +29,11 @@ typedef struct fake_encode {
   int32_t interleave, swizzle, l2_promotion, oob_fill;
 } fake_encode;
 
-/* A kernel's parameter: of a GLU's rows with tiles, general.base, and all of general for
- * the general loader. */
+/* A kernel's parameter: of a GLU's rows with tiles, general.base (= tail.base), all of tail for
+ * tiles with a tail, and all of general for the general loader. */
 typedef union fake_record {
   tglu_glu_general_launch general;
+  tglu_glu_tail_launch tail;
   tglu_stream_launch stream;
   tglu_stream_mlp_launch mlp;
   tglu_down_launch down;

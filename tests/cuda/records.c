@@ -51,7 +51,7 @@ void expect_classes(const tglu_tensor_map *maps, const int32_t *shifts, int32_t 
 
 void expect_out_map(const tglu_tensor_map *map, const tglu__row *row, uint64_t address,
                     uint64_t columns, uint64_t rows, uint64_t stride_elements) {
-  uint32_t n = (uint32_t)row->tile_n;
+  uint32_t n = (uint32_t)(row->tile_n - row->tile_n % 8);
   uint32_t box = n % 64 == 0 ? 64 : n % 32 == 0 ? 32 : n;
   expect_map(map, address, row->dtype, columns, rows, stride_elements, box, 64,
              box == 64 ? 3 : box == 32 ? 2 : 0);

@@ -135,15 +135,20 @@ static void expect_record(const fake_launch *l, const tglu__row *row, const shap
     expect_classes(g->up, g->up_shift, g->w_classes, t.up, dtype, k, n, t.ld,
                    (uint32_t)row->tile_n);
   } else {
+    uint32_t tail = (uint32_t)row->tile_n % 8;
     uint32_t share = (uint32_t)(row->schedule == tglu__schedule_gate_first
                                   ? row->tile_n / row->cluster_m
-                                  : row->tile_n);
+                                  : row->tile_n) - tail;
     uint64_t ldw = n == 1 ? (k + 7) / 8 * 8 : t.ld;
     expect_map(&r->gate, t.gate, dtype, k, n, ldw, 64, share, 3);
     expect_map(&r->up, t.up, dtype, k, n, ldw, 64, share, 3);
     expect_map(&r->x, BASE + X, dtype, k, m, one ? (k + 7) / 8 * 8 : (uint64_t)ldx, 64,
                (uint32_t)expected_x_rows(row, s->m), 3);
     assert_int_equal(r->x_rows, expected_x_rows(row, s->m));
+    if (tail != 0) {
+      expect_map(&l->record.tail.gate_tail, t.gate, dtype, k, n, ldw, 64, tail, 3);
+      expect_map(&l->record.tail.up_tail, t.up, dtype, k, n, ldw, 64, tail, 3);
+    }
   }
   if (!direct)
     expect_out_map(&r->out, row, BASE + OUT, n, m,

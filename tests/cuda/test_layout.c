@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "../kernels/sm90/smem_layout.h"
+#include "../kernels/sm90/tail_launch.h"
 #include "../kernels/sm90/tile_order.h"
 #include "../support/cmocka_all.h"
 #include "plan/rows.h"
@@ -70,9 +71,36 @@ static void rows_fit(void **unused) {
     /* A box is at most 256 high; a share of the weights' tile is whole swizzle atoms. */
     assert_true(row->tile_m <= 256 && tglu__row_weight_box_rows(row) <= 256);
     assert_int_equal(tglu__row_weight_box_rows(row) % 8, 0);
+    assert_int_equal(row->tile_n % (tglu__row_has_tail(row) ? TGLU_TAIL_COLUMNS : 8), 0);
     assert_int_equal(row->tile_m % 64, 0);
-    assert_int_equal(tglu_staging_bytes(row->tile_n) % 1024, 0);
+    assert_int_equal(tglu_staging_bytes(tglu__row_main_columns(row)) % 1024, 0);
   }
+}
+
+/* Main parts and tails of all tiles hold every column once, within the tile; main parts begin on
+ * 16 bytes of 16-bit elements. */
+static void tails_fill_the_gaps(void **unused) {
+  (void)unused;
+  enum { TILES = 40, WIDEST = 124 };
+  int with_tail = 0;
+  for (int32_t tile_n = 8; tile_n <= WIDEST; tile_n += 4) {
+    static unsigned char seen[TILES * WIDEST];
+    const int32_t tail = tglu_tail_columns(tile_n), main = tglu_main_columns(tile_n);
+    memset(seen, 0, sizeof seen);
+    assert_int_equal(main + tail, tile_n);
+    assert_int_equal(main % 8, 0);
+    for (int32_t i = 0; i < TILES; ++i) {
+      const int32_t first = i * tile_n, from = tglu_main_first(first);
+      assert_int_equal(from % 8, 0);
+      assert_in_range(from, first, first + tail);
+      for (int32_t c = 0; c < main; ++c) assert_int_equal(seen[from + c]++, 0);
+      const int32_t odd = tglu_tail_first(first, tile_n);
+      for (int32_t c = 0; c < tail; ++c) assert_int_equal(seen[odd + c]++, 0);
+    }
+    for (int32_t c = 0; c < TILES * tile_n; ++c) assert_int_equal(seen[c], 1);
+    with_tail += tail != 0;
+  }
+  assert_true(with_tail > 10);
 }
 
 /* A box's chunks go to different places, all of them inside the box. */
@@ -152,6 +180,7 @@ int main(void) {
     cmocka_unit_test(order_is_grouped),
     cmocka_unit_test(order_at_the_limit),
     cmocka_unit_test(rows_fit),
+    cmocka_unit_test(tails_fill_the_gaps),
     cmocka_unit_test(box_is_a_bijection),
     cmocka_unit_test(box_is_the_hardware_swizzle),
     cmocka_unit_test(staging_bank_conflicts),
