@@ -97,7 +97,7 @@ TGLU_DEVICE void load_stage_weights(const paired_launch &launch, uint32_t b, uin
 TGLU_DEVICE void produce(const paired_launch &launch, const smem_map &smem, uint32_t rank,
                          int32_t first, int32_t step) {
   const tglu_glu_launch &p = base_of(launch);
-  const uint64_t policy = p.tile_rows == 1 ? policy_read_once() : policy_ordinary();
+  const uint64_t policy = p.tile_rows == 1 ? policy_read_once() : 0;
   const int32_t tiles = p.tile_rows * p.tile_columns;
   ring_position at = {0, 0};
   int32_t preloaded = 0;
