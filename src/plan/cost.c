@@ -38,6 +38,7 @@ static const struct {
   double cluster_factor;    /* mainloop of warpgroups in turns in a cluster of two: the two
                                CTAs wait for each other                             */
   double tall_factor;       /* mainloop with tiles of 256 rows                      */
+  double low_factor;        /* and of 64 rows, none of them empty: power for half   */
   double gate_first_factor; /* mainloop of gate_first: half as wide a wgmma         */
   double coop_epilogue;     /* exposed cycles for 128 outputs, two warpgroups       */
   double turn_epilogue;     /* cycles for 64 outputs, one warpgroup                 */
@@ -48,12 +49,12 @@ static const struct {
 } tiles[] = {
   [tglu__op_glu] = {.clock_mhz = 1356.0, .fixed_us = 2.90, .bytes_per_us = 3.94e6,
                     .stage_cycles = 23.6, .row_cycles = 0.092, .row_us = 1.54e-3,
-                    .cluster_factor = 1.011, .tall_factor = 1.012,
+                    .cluster_factor = 1.011, .tall_factor = 1.012, .low_factor = 0.93,
                     .gate_first_factor = 1.03, .coop_epilogue = 14.8,
                     .turn_epilogue = 7.4},
   [tglu__op_down] = {.clock_mhz = 1514.0, .fixed_us = 1.12, .bytes_per_us = 4.22e6,
                      .stage_cycles = 10.4, .row_cycles = 0.027, .row_us = 1.14e-3,
-                     .cluster_factor = 1.16, .tall_factor = 0.913,
+                     .cluster_factor = 1.16, .tall_factor = 0.913, .low_factor = 1.0,
                      .coop_epilogue = 0.0, .turn_epilogue = 0.0,
                      .split_low_factor = 1.36, .exchange_cycles = 4000.0,
                      .exchange_output = 18.6, .split_floor = 0.034},
@@ -129,6 +130,7 @@ static double mainloop_cycles(const tglu__row *row, int64_t k, int64_t tokens) {
     cycles *= 2 * tiles[row->op].gate_first_factor;
   if (row->cluster_m > 1 && in_turns(row)) cycles *= tiles[row->op].cluster_factor;
   if (row->tile_m > 128) cycles *= tiles[row->op].tall_factor;
+  if (row->tile_m < 128) cycles *= tiles[row->op].low_factor;
   return row->loader == tglu__loader_general ? cycles * general_factor : cycles;
 }
 
