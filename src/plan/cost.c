@@ -42,6 +42,8 @@ static const struct {
   double gate_first_factor; /* mainloop of gate_first: half as wide a wgmma         */
   double coop_epilogue;     /* exposed cycles for 128 outputs, two warpgroups       */
   double turn_epilogue;     /* cycles for 64 outputs, one warpgroup                 */
+  double single_factor;     /* of the last epilogue where the other warpgroup never had a
+                               tile: two would share it                             */
   double split_low_factor;  /* down_split: wgmma of 64 rows and half the columns    */
   double exchange_cycles;   /* down_split: of an exchange between CTAs              */
   double exchange_output;   /* and for each 128 outputs                             */
@@ -51,11 +53,11 @@ static const struct {
                     .stage_cycles = 23.6, .row_cycles = 0.092, .row_us = 1.54e-3,
                     .cluster_factor = 1.011, .tall_factor = 1.012, .low_factor = 0.93,
                     .gate_first_factor = 1.03, .coop_epilogue = 14.8,
-                    .turn_epilogue = 7.4},
+                    .turn_epilogue = 7.4, .single_factor = 2.0},
   [tglu__op_down] = {.clock_mhz = 1514.0, .fixed_us = 1.12, .bytes_per_us = 4.22e6,
                      .stage_cycles = 10.4, .row_cycles = 0.027, .row_us = 1.14e-3,
                      .cluster_factor = 1.16, .tall_factor = 0.913, .low_factor = 1.0,
-                     .coop_epilogue = 0.0, .turn_epilogue = 0.0,
+                     .coop_epilogue = 0.0, .turn_epilogue = 0.0, .single_factor = 1.0,
                      .split_low_factor = 1.36, .exchange_cycles = 4000.0,
                      .exchange_output = 18.6, .split_floor = 0.034},
 };
@@ -145,6 +147,7 @@ static double tiles_us(const tglu__choice *choice, const tglu__row *row, tglu__s
      * only the last store is exposed, unless a store outlasts a mainloop. */
     double epilogue = 2 * tiles[row->op].turn_epilogue * outputs;
     double pair = (mainloop + epilogue) / 2;
+    if (choice->waves == 1) epilogue *= tiles[row->op].single_factor;
     cycles = choice->waves * (mainloop > pair ? mainloop : pair) + epilogue;
   } else {
     double end = tiles[row->op].coop_epilogue * outputs;
