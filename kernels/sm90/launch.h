@@ -58,7 +58,7 @@ typedef struct tglu_glu_launch {
   const void *gate_bias, *up_bias;
   int64_t bias_stride;
 
-  /* For direct stores; the stride in elements. */
+  /* For direct stores, and the tails of tiles (tail_launch.h); the stride in elements. */
   void *out_pointer;
   int64_t ldo;
 } tglu_glu_launch;

@@ -93,7 +93,7 @@ TGLU_DEVICE void load_stage_weights(const paired_launch &launch, uint32_t b, uin
 /* One thread loads every tile of this cluster in turn, K-block by K-block.  With stable
  * weights it fills the weights' part of the first PRELOAD_STAGES before the dependency on the
  * kernel before is over; not of all, since X queues behind them (docs/notes, step 16).  One
- * row of tiles reads every weight once, and says so to L2. */
+ * row of tiles reads every weight once, and says so to L2 (clusters do not). */
 TGLU_DEVICE void produce(const paired_launch &launch, const smem_map &smem, uint32_t rank,
                          int32_t first, int32_t step) {
   const tglu_glu_launch &p = base_of(launch);

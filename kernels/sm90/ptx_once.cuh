@@ -1,5 +1,5 @@
-/* PTX of the rows that stream their weights once (stream.cuh, stream_mlp.cuh); kept from
- * ptx.cuh, which is part of every row. */
+/* PTX of rows that read their weights once (stream.cuh, stream_mlp.cuh, by way of
+ * ptx_policy.cuh paired.cuh); kept from ptx.cuh, which is part of every row. */
 #ifndef TGLU_SM90_PTX_ONCE_CUH
 #define TGLU_SM90_PTX_ONCE_CUH
 

@@ -5,7 +5,8 @@
  *   offset 0            stage ring: stages x [ A tile | B tile ]
  *                         A: tile_m rows x 64 k, 128 bytes a row, 128-byte swizzle
  *                         B: b_rows rows x 64 k, likewise; for `paired` tile_n gate
- *                            rows, then tile_n up rows; for `gate_first` tile_n rows
+ *                            rows, then tile_n up rows (with a tail: tail_launch.h); for
+ *                            `gate_first` tile_n rows
  *   ring end            output staging: consumer_warpgroups x [64 x tile_n] elements
  *   staging end         mbarriers: full[stages], empty[stages]
  *

@@ -109,7 +109,9 @@ static void say_path(text *to, const tglu__row *row, const tglu__problem *proble
   if (row->schedule == tglu__schedule_down_split) {
     say(to, "stores: by the CTA of the cluster that adds up an output\n");
   } else {
-    say(to, "stores: %s%s\n", why != NULL ? "direct, the slower path: " : "tma",
+    const char *way = tglu__row_has_tail(row) ? "tma, four columns of a tile direct"
+                                              : "tma";
+    say(to, "stores: %s%s\n", why != NULL ? "direct, the slower path: " : way,
         why != NULL ? why : "");
   }
 }

@@ -245,12 +245,12 @@ static tglu_status encode_weights(const tglu__driver *driver, const tglu__row *r
                                       g->w_classes, row->tile_n, g->up, g->up_shift);
     }
   } else {
-    tglu_glu_tail_launch *tail = &entry->record.tail;
-    result = encode_pair(driver, p, tglu__row_weight_box_rows(row), &tail->base.gate,
-                         &tail->base.up, &name);
+    tglu__cuda_record *to = &entry->record;
+    result = encode_pair(driver, p, tglu__row_weight_box_rows(row), &to->glu.gate, &to->glu.up,
+                         &name);
     if (result == TGLU__CUDA_SUCCESS && tglu__row_has_tail(row))
-      result = encode_pair(driver, p, TGLU_TAIL_COLUMNS, &tail->gate_tail, &tail->up_tail,
-                           &name);
+      result = encode_pair(driver, p, TGLU_TAIL_COLUMNS, &to->tail.gate_tail,
+                           &to->tail.up_tail, &name);
   }
   if (result == TGLU__CUDA_SUCCESS) return TGLU_OK;
   return tglu__cuda_map_fail(driver, result, name);

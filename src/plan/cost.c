@@ -15,11 +15,12 @@
  *
  * The constants were fitted to 2,558 times of rows on an H200 (2026-11-29): 114 shapes of the
  * seven Qwen-2.5 sizes, M = 1 ... 8192; docs/notes/hopper_ladder.md, step 24.  Of the rows
- * measured there, the one chosen is slower than the best by 0.9 % (GLU) and 0.8 % (down) in
- * geometric mean, 11 % at worst.  Those of rows that stream, and what an MLP's halves cost each
- * other, were set anew by hand from 563 times (step 27); so were exchange_cycles and
- * general_factor.  paired_coop is spared the cluster factor, since at K = 8192 its clusters
- * were faster. */
+ * measured there, the one chosen was slower than the best by 0.9 % (GLU) and 0.8 % (down) in
+ * geometric mean, 11 % at worst.  Set anew by hand since: those of rows that stream, what an
+ * MLP's halves cost each other, exchange_cycles and general_factor from 563 times (step 27);
+ * low_factor and single_factor from 697 (step 36; the choice of a GLU's row costs 0.45 % since,
+ * 3.5 % at worst).  paired_coop is spared the cluster factor, since at K = 8192 its clusters were
+ * faster. */
 #include "plan/choose.h"
 
 #include "../kernels/sm90/stream_launch.h"
@@ -38,7 +39,8 @@ static const struct {
   double cluster_factor;    /* mainloop of warpgroups in turns in a cluster of two: the two
                                CTAs wait for each other                             */
   double tall_factor;       /* mainloop with tiles of 256 rows                      */
-  double low_factor;        /* and of 64 rows, none of them empty: power for half   */
+  double low_factor;        /* and of 64 rows: of M = 129...192 less lies in empty rows,
+                               and their power goes elsewhere                       */
   double gate_first_factor; /* mainloop of gate_first: half as wide a wgmma         */
   double coop_epilogue;     /* exposed cycles for 128 outputs, two warpgroups       */
   double turn_epilogue;     /* cycles for 64 outputs, one warpgroup                 */

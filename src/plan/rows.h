@@ -70,8 +70,7 @@ int32_t tglu__row_threads(const tglu__row *row);
 /* Rows of the weights' tile in shared memory per unit: 2 * tile_n, or tile_n where one
  * operand is held at a time (gate_first, op down).  Not for stream rows. */
 int32_t tglu__row_b_rows(const tglu__row *row);
-/* Whether its tiles end in a tail of columns of its own (tail_launch.h), and their columns
- * without it. */
+/* Whether its tiles have a tail (tail_launch.h), and their columns without it. */
 bool tglu__row_has_tail(const tglu__row *row);
 int32_t tglu__row_main_columns(const tglu__row *row);
 /* Rows of one box of the weights' maps; with a tail, of the main columns'.  Not for stream rows. */

@@ -154,9 +154,9 @@ static void edges_of_row(const gpu_options *options, const char *row, int dtype)
   const int64_t high = (int64_t)tile_m * cluster;
   const int64_t ms[] = {1, 2, 63, 64, 65, tile_m - 1, tile_m, tile_m + 1, high - 1, high,
                         high + 1, 2 * high + 1, 5 * high + tile_m + 3};
-  const int64_t ns[] = {1, 7, 8, 9, 24, tile_n - 8, tile_n - 1, tile_n, tile_n + 1, tile_n + 8,
-                        2 * tile_n, 2 * tile_n + 16, (3 * tile_n + 15) / 8 * 8,
-                        5 * tile_n + 40};
+  const int64_t ns[] = {1, 7, 8, 9, 24, tile_n - 8, tile_n - 4, tile_n - 1, tile_n, tile_n + 1,
+                        tile_n + 4, tile_n + 8, 2 * tile_n, 2 * tile_n + 16,
+                        (3 * tile_n + 15) / 8 * 8, 5 * tile_n + 40};
   const int64_t ks[] = {1, 7, 8, 15, 16, 24, 40, 63, 64, 65, 72, 127, 128, 129, 192, 200, 256,
                         320, 321, 384, 448, 512, 1000, 1001, 4104};
   const int nm = sizeof ms / sizeof ms[0], nn = sizeof ns / sizeof ns[0],

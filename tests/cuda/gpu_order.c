@@ -405,10 +405,11 @@ void part_sms(const gpu_options *options) { gpu_each_row(options, sms_of_row); }
 
 static void pdl_of_row(const gpu_options *options, const char *row, int dtype) {
   enum { VERSIONS = 4, ROUNDS = 200 };
-  for (int stable = 0; stable < 2; ++stable) {
+  for (int i = 0; i < 4; ++i) {
+    const int stable = i % 2, tokens = i / 2 ? 64 : 384; /* one row of tiles, and several */
     tglu_context *context = gpu_context(row, 0, 1, stable);
     if (context == NULL) return;
-    gpu_case c = plain(384, 512, 512, dtype, options->seed);
+    gpu_case c = plain(tokens, 512, 512, dtype, options->seed);
     gpu_operands o;
     tglu_run_args a, next;
     gpu_stream stream;
@@ -423,13 +424,13 @@ static void pdl_of_row(const gpu_options *options, const char *row, int dtype) {
     for (int v = 0; v < VERSIONS; ++v) want[v] = gpu_take((size_t)(c.m * c.n) * 2);
     if (glu != NULL && want[VERSIONS - 1] != 0) {
       gpu_differences_begin();
-      for (int i = 0; i < VERSIONS + ROUNDS; ++i) {
-        int v = i % VERSIONS;
+      for (int round = 0; round < VERSIONS + ROUNDS; ++round) {
+        int v = round % VERSIONS;
         gpu_poison(&o, stream);
         if (!stable)
           gpu_fill(o.gate, dtype, c.n, c.k, o.ldw, 1000 + (uint64_t)v, 0.06f, stream);
         gpu_fill(o.x, dtype, c.m, c.k, o.ldx, 2000 + (uint64_t)v, 1.0f, stream);
-        bool reference = i < VERSIONS; /* one at a time, nothing to overlap with */
+        bool reference = round < VERSIONS; /* one at a time, nothing to overlap with */
         if (reference) GPU(synchronize());
         expect_run(glu, &a);
         if (reference) GPU(synchronize());
@@ -440,8 +441,8 @@ static void pdl_of_row(const gpu_options *options, const char *row, int dtype) {
         if (!reference) gpu_differences_add(second, want[v], c.m * c.n, stream);
       }
       unsigned long long different = gpu_differences_end();
-      gpu_expect(different == 0, "%s: %llu elements differ behind a kernel%s", row, different,
-                 stable ? ", stable weights" : "");
+      gpu_expect(different == 0, "%s: %llu elements of %d tokens differ behind a kernel%s", row,
+                 different, tokens, stable ? ", stable weights" : "");
     }
     tglu_glu_destroy(glu);
     GPU(stream_destroy(stream));

@@ -276,9 +276,12 @@ static void every_row_forced(void **unused) {
     if (tglu__rows[r].op != tglu__op_glu) continue;
     fake_begin();
     tglu_context *context = open_context(tglu__rows[r].name, 0, 1);
-    shape s = {.m = 513, .n = 520, .k = 264, .layout = TGLU_LAYOUT_SEPARATE};
-    assert_int_equal(check(context, &s, tglu__rows[r].dtype, 132, 1), 1);
-    assert_string_equal(fake->launches[0].kernel, tglu__rows[r].name);
+    for (int i = 0; i < 4 * 4; ++i) { /* a tile's part, several tiles; each layout */
+      static const int64_t outputs[] = {1, 3, 67, 520};
+      shape s = {.m = 513, .n = outputs[i % 4], .k = 264, .layout = 1 + i / 4};
+      assert_int_equal(check(context, &s, tglu__rows[r].dtype, 132, 1), 1);
+      assert_string_equal(fake->launches[0].kernel, tglu__rows[r].name);
+    }
     tglu_context_destroy(context);
     fake_expect_balance();
   }

@@ -103,6 +103,21 @@ static void tails_fill_the_gaps(void **unused) {
   assert_true(with_tail > 10);
 }
 
+/* The last tile's ends at the largest N, where nothing may pass INT32_MAX. */
+static void tails_at_the_limit(void **unused) {
+  (void)unused;
+  const int64_t n = INT32_MAX - 255;
+  for (int32_t tile_n = 8; tile_n <= 256; tile_n += 4) {
+    const int64_t first = (n - 1) / tile_n * tile_n;
+    const int64_t main = tglu_main_first((int32_t)first);
+    const int64_t tail = tglu_tail_first((int32_t)first, tile_n);
+    assert_int_equal(main, (first + 7) / 8 * 8);
+    assert_int_equal(tail, first % 8 == 0 ? first + tile_n / 8 * 8 : first);
+    assert_true(main + tglu_main_columns(tile_n) <= INT32_MAX);
+    assert_true(tail + tglu_tail_columns(tile_n) <= INT32_MAX);
+  }
+}
+
 /* A box's chunks go to different places, all of them inside the box. */
 static void box_is_a_bijection(void **unused) {
   (void)unused;
@@ -181,6 +196,7 @@ int main(void) {
     cmocka_unit_test(order_at_the_limit),
     cmocka_unit_test(rows_fit),
     cmocka_unit_test(tails_fill_the_gaps),
+    cmocka_unit_test(tails_at_the_limit),
     cmocka_unit_test(box_is_a_bijection),
     cmocka_unit_test(box_is_the_hardware_swizzle),
     cmocka_unit_test(staging_bank_conflicts),
