@@ -90,3 +90,15 @@ def counted(monkeypatch):
         for name in ("mlp", "eager"):
             patcher.setattr(_patch_call, name, counting(getattr(_patch_call, name)))
         yield calls
+
+
+def compiled_and_watched(module):
+    """(The module compiled without a break, a list that says of each graph made for it whether
+    tileglu.mlp is in it.)"""
+    fused = []
+
+    def look(graph, inputs):
+        fused.append(any("tileglu.mlp" in str(node.target) for node in graph.graph.nodes))
+        return graph
+
+    return torch.compile(module, backend=look, fullgraph=True), fused

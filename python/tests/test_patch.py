@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from patch_support import Gated, Merged, counted, draw, error, fill
+from patch_support import Gated, Merged, compiled_and_watched, counted, draw, error, fill
 from torch import nn
 
 import tileglu
@@ -351,13 +351,7 @@ def test_compile(monkeypatch, backend):
 def test_patch_and_unpatch_after_compile():
     torch._dynamo.reset()
     model = stack(2)
-    seen = []
-
-    def look(graph, inputs):
-        seen.append(any("tileglu.mlp" in str(node.target) for node in graph.graph.nodes))
-        return graph
-
-    compiled = torch.compile(model, backend=look, fullgraph=True)
+    compiled, seen = compiled_and_watched(model)
     x = draw(3, 24)
     before = run(compiled, x)
     tileglu.patch(model)

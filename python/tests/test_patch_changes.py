@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 import torch
-from patch_support import Gated, counted, draw, error, fill
+from patch_support import Gated, compiled_and_watched, counted, draw, error, fill
 from torch import nn
 from torch.nn import functional
 
@@ -230,13 +230,7 @@ def test_changed_after_compile(name):
     make, change = CHANGES[name]
     module, twin = fill(make()), fill(make())
     tileglu.patch(module)
-    fused = []
-
-    def look(graph, inputs):
-        fused.append(any("tileglu.mlp" in str(node.target) for node in graph.graph.nodes))
-        return graph
-
-    compiled = torch.compile(module, backend=look, fullgraph=True)
+    compiled, fused = compiled_and_watched(module)
     x = draw(3, 24)
     with torch.inference_mode():
         assert error(compiled(x), twin(x)) < 1e-6
