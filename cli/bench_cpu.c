@@ -130,18 +130,37 @@ static int listed(const char *list, const char *name) {
   return 0;
 }
 
+/* Refuses names that no row has. */
+static int check_names(const point *p, const char *rows) {
+  for (const char *at = rows; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+    const int length = (int)strcspn(at, ",");
+    int known = 0;
+    for (int i = 0; i < tglu_row_count(p->tools->context) && !known; i++) {
+      tglu_row_info row;
+      tglu_row_info_init(&row);
+      known = tglu_row_get(p->tools->context, i, &row) == TGLU_OK &&
+              strlen(row.name) == (size_t)length && strncmp(row.name, at, (size_t)length) == 0;
+    }
+    if (!known) {
+      return cli_error(CLI_USAGE, "--rows: \"%.*s\" is no row (\"tileglu info\" lists them)",
+                       length, at);
+    }
+  }
+  return CLI_OK;
+}
+
 /* The rows beside the chosen one. */
 static int add_forced_rows(point *p) {
   const char *rows = p->args->rows;
   const int all = strcmp(rows, "all") == 0;
-  int32_t matched = 0;
   if (strcmp(rows, "chosen") == 0) return CLI_OK;
+  int code = all ? CLI_OK : check_names(p, rows);
+  if (code != CLI_OK) return code;
   for (int32_t i = 0; i < tglu_row_count(p->tools->context); i++) {
     tglu_row_info row;
     tglu_row_info_init(&row);
     if (tglu_row_get(p->tools->context, i, &row) != TGLU_OK) continue;
     if (!all && !listed(rows, row.name)) continue;
-    matched++;
     tglu_plan_info plan;
     if (!row_serves(&row, &p->spec)) continue;
     if (op_plan(&p->list[0].ops[0], p->spec.tokens, &plan) == TGLU_OK && plan.row &&
@@ -149,12 +168,8 @@ static int add_forced_rows(point *p) {
       continue; /* it is the chosen one */
     }
     if (p->count + 2 >= CONTENDERS) break;
-    int code = add_row(p, row.name);
+    code = add_row(p, row.name);
     if (code != CLI_OK) return code;
-  }
-  if (matched == 0 && !all) {
-    return cli_error(CLI_USAGE, "--rows: no row of \"%s\" exists (\"tileglu info\" lists "
-                     "them)", rows);
   }
   return CLI_OK;
 }

@@ -141,7 +141,8 @@ static error_t parse_shape(int key, char *text, struct argp_state *state) {
       return 0;
     }
     if (strcmp(text, "glu") != 0 && strcmp(text, "mlp") != 0) {
-      argp_error(state, "--op: \"%s\" is neither glu nor mlp", text);
+      argp_error(state, args->op_down ? "--op: \"%s\" is none of glu, mlp, down"
+                                      : "--op: \"%s\" is neither glu nor mlp", text);
     }
     args->op = strcmp(text, "mlp") == 0 ? OP_MLP : OP_GLU;
     return 0;

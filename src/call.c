@@ -96,6 +96,10 @@ static tglu_status check_workspace(const tglu__object *object, const tglu_run_ar
   const size_t needed =
     object->plan ? context->ops->workspace_bytes(context, object->plan, call->tokens) : 0;
   const size_t given = args->workspace ? args->workspace_bytes : 0;
+  if (given > INT64_MAX)
+    return tglu__fail(TGLU_ERR_INVALID_ARGUMENT,
+                      "workspace_bytes: %zu is more than the 2^63 - 1 that a buffer may have",
+                      given);
   if (given < needed)
     return tglu__fail(TGLU_ERR_WORKSPACE,
                       "workspace: %zu bytes are needed for %lld tokens, %zu were given%s",

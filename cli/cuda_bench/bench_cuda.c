@@ -41,7 +41,8 @@ static int open_all(bench *b) {
   nvml_open(&b->nvml, a->nvml, b->gpu.pci);
   if (a->host_time) return CLI_OK;
   code = a->alone ? CLI_OK : cublas_open(&b->cublas, &b->gpu, a->cublas, a->cublaslt);
-  return code == CLI_OK ? rows_open(&b->rows, a) : code;
+  if (code == CLI_OK) code = rows_open(&b->rows, a);
+  return code == CLI_OK ? rows_check(&b->rows) : code;
 }
 
 static void close_all(bench *b) {

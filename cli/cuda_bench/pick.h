@@ -17,6 +17,10 @@ int pick_best(const result_list *list, const spec *s, int pdl, int top, int *ind
  * rows of a type share ("paired_coop_128x72_s6_c1"). */
 int pick_named(const char *names, const char *row);
 
+/* The first name of the list that names no row of `rows`; its length, 0: all do.  An empty name
+ * counts as one, of length -1. */
+int pick_unknown(const char *names, const char *const *rows, int count, const char **name);
+
 /* "glu_bf16_sm90_paired_coop_128x72_s6_c1" -> "paired_coop_128x72_s6_c1". */
 const char *pick_short_name(const char *row);
 

@@ -5,6 +5,7 @@
 
 #include "../cli.h"
 #include "../mem.h"
+#include "pick.h"
 
 static int open_context(const kernel_rows *rows, int force, int pdl, tglu_context **out) {
   const cuda_args *args = rows->args;
@@ -56,6 +57,29 @@ int rows_open(kernel_rows *rows, const cuda_args *args) {
     row->usable = info.usable;
   }
   return CLI_OK;
+}
+
+/* Whether a line of the bench of this op may have such a row. */
+static int of_op(const kernel_row *row, op_kind op) { return op == OP_MLP || row->op == op; }
+
+int rows_check(const kernel_rows *rows) {
+  static const char *const words[] = {"chosen", "best", "near", "all"};
+  const char *names = rows->args->rows, *unknown = NULL;
+  const op_kind op = rows->args->shape.op;
+  for (int i = 0; i < 4; i++) {
+    if (strcmp(names, words[i]) == 0) return CLI_OK;
+  }
+  const char **known = mem_zeroed((size_t)rows->count + 1, sizeof *known);
+  int count = 0;
+  for (int i = 0; i < rows->count; i++) {
+    if (of_op(&rows->items[i], op)) known[count++] = rows->items[i].name;
+  }
+  int length = pick_unknown(names, known, count, &unknown);
+  mem_free(known);
+  if (length == 0) return CLI_OK;
+  return cli_error(CLI_USAGE, "--rows: \"%.*s\" is no row of op %s (\"tileglu info\" lists them), "
+                   "and none of chosen, best, near, all", length < 0 ? 0 : length, unknown,
+                   op_name(op));
 }
 
 void rows_close(kernel_rows *rows) {

@@ -28,6 +28,8 @@ typedef struct kernel_rows {
 enum { ROWS_PLANNER = -1, ROWS_INVARIANT = -2 };
 
 int rows_open(kernel_rows *rows, const cuda_args *args);
+/* Refuses names of --rows that no row of the op has. */
+int rows_check(const kernel_rows *rows);
 void rows_close(kernel_rows *rows);
 /* Index of the row, -1 if there is none of this name. */
 int rows_find(const kernel_rows *rows, const char *name);

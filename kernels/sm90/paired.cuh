@@ -5,9 +5,10 @@
  * (Jangda et al. 2026, "interleaving"; here without interleaved weights.)
  *
  * paired_pingpong: the consumer warpgroups take turns, each with a tile of its own, so
- * one's epilogue hides behind the other's mainloop; best for small K.
+ * one's epilogue hides behind the other's mainloop.
  * paired_coop: both share a tile twice as high; the epilogue's arithmetic overlaps the
- * asynchronous stores of the tile before; less operand traffic, best for large K.
+ * asynchronous stores of the tile before; less operand traffic, and both store a
+ * single tile.
  *
  *   CTA, 384 threads             pingpong 128 x 96, 5 stages     coop 128 x 128, 4 stages
  *   warpgroup 0  producer        one thread: TMA A, B -> full[s]                 regs  40

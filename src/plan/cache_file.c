@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -203,7 +204,10 @@ const char *tglu__cache_store(const char *path, const char *key, const char *lin
                               char *work, const char **suffix) {
   const char *why;
   size_t count;
+  char target[PATH_MAX];
   *suffix = "";
+  /* Of a link the file behind it is replaced, under that file's lock. */
+  if (realpath(path, target) != NULL) path = target;
   /* Before anything is made beside it: it may be a device. */
   if (tglu__cache_read(path, work, &count, &why) == TGLU__CACHE_FOREIGN) return why;
   int lock = open_lock(path);

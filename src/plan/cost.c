@@ -39,8 +39,8 @@ static const struct {
   double cluster_factor;    /* mainloop of warpgroups in turns in a cluster of two: the two
                                CTAs wait for each other                             */
   double tall_factor;       /* mainloop with tiles of 256 rows                      */
-  double low_factor;        /* and of 64 rows: of M = 129...192 less lies in empty rows,
-                               and their power goes elsewhere                       */
+  double low_factor;        /* and of 64 rows, at every M; it tells at M = 129...192, where
+                               less of them lies empty, and the power goes elsewhere */
   double gate_first_factor; /* mainloop of gate_first: half as wide a wgmma         */
   double coop_epilogue;     /* exposed cycles for 128 outputs, two warpgroups       */
   double turn_epilogue;     /* cycles for 64 outputs, one warpgroup                 */

@@ -234,6 +234,12 @@ static void rows_by_name(void **state) {
   assert_false(pick_named("paired_coop_128x72_s6_c", ROW_A));
   assert_false(pick_named("paired_coop_128x72_s6_c1x,,y", ROW_A));
   assert_false(pick_named("", ROW_A));
+  const char *const rows[] = {"glu_bf16_sm90_stream_8x16_s4_c1", ROW_A}, *name;
+  assert_int_equal(pick_unknown(ROW_A ",stream_8x16_s4_c1", rows, 2, &name), 0);
+  assert_int_equal(pick_unknown(ROW_A ",stream_8x16_s4,x", rows, 2, &name), 14);
+  assert_string_equal(name, "stream_8x16_s4,x");
+  assert_int_equal(pick_unknown(ROW_A ",", rows, 2, &name), -1);
+  assert_int_equal(pick_unknown("", rows, 2, &name), -1);
 }
 
 /* ---- tables ---- */

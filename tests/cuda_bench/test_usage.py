@@ -11,6 +11,11 @@ class Arguments(Case):
     def test_refused(self):
         for words, said in (
                 (["--rows", "best"], "--from"),
+                (["--rows", "no_row"], "\"no_row\""), (["--rows", ""], "\"\""),
+                (["--rows", "paired_general_128x128_s2_c1,gone"], "\"gone\""),
+                (["--rows", "paired_general_128x128_s2_c1,"], "\"\""),
+                (["--rows", "paired_general_128x128_s2_c1,all"], "\"all\""),
+                (["--rows", "down_pingpong_128x128_s6_c1"], "of op glu"),
                 (["--from", "x.csv"], "--rows best"),
                 (["--part", "3/2"], "--part"), (["--part", "0/2"], "--part"),
                 (["--part", "1"], "--part"), (["--part", "1/2/3"], "--part"),

@@ -391,6 +391,26 @@ static void a_link_to_nowhere_is_missing(void **state)
   assert_int_equal(cache_lines(path), 1);
 }
 
+/* A link stays one, and the file behind it gets the winners of both names. */
+static void a_link_is_followed(void **state)
+{
+  (void)state;
+  char file[330], lock[330];
+  snprintf(file, sizeof file, "%s-file", path);
+  snprintf(lock, sizeof lock, "%s.lock", path);
+  tglu_tune_entry e = entry_for(row.other);
+  record(file, &e);
+  assert_int_equal(symlink(file, path), 0);
+  e.tokens += 1000;
+  record(path, &e);
+  struct stat facts;
+  assert_int_equal(lstat(path, &facts), 0);
+  assert_true(S_ISLNK(facts.st_mode));
+  assert_int_equal(cache_lines(file), 2);
+  assert_int_equal(access(lock, F_OK), -1);
+  assert_int_equal(warnings, 0);
+}
+
 static void the_oldest_give_way(void **state)
 {
   (void)state;
@@ -622,6 +642,7 @@ int main(void)
     TEST(what_is_no_file_is_left_alone),
     TEST(what_lies_beside_is_named),
     TEST(a_large_file_is_left_alone),
+    TEST(a_link_is_followed),
     TEST(a_link_to_nowhere_is_missing),
     TEST(the_oldest_give_way),
     TEST(a_kept_mode),
