@@ -34,6 +34,10 @@ static int open_all(bench *b) {
   strftime(b->date, sizeof b->date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
   rng_seed(&b->order, a->seed);
   int code = check_environment();
+  const char *const files[] = {a->out, a->read_out, a->invariant_out, a->energy_out};
+  for (int i = 0; i < 4 && code == CLI_OK; i++) {
+    if (files[i]) code = result_writable(files[i]);
+  }
   if (code == CLI_OK && a->from) code = result_read(a->from, 0, &b->former);
   if (code == CLI_OK) code = gpu_open(&b->gpu, a->driver, (int)a->gpu);
   if (code != CLI_OK) return code;

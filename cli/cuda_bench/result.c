@@ -187,6 +187,16 @@ static int check_head(int file, const char *path, const char *head, size_t bytes
                    "written: name another file", path);
 }
 
+int result_writable(const char *path) {
+  char folder[4096];
+  snprintf(folder, sizeof folder, "%s", path);
+  char *slash = strrchr(folder, '/');
+  if (slash) slash[slash == folder] = 0; /* "/x" is in "/" */
+  const char *where = access(path, F_OK) == 0 ? path : slash ? folder : ".";
+  if (access(where, W_OK) == 0) return CLI_OK;
+  return cli_error(CLI_INPUT, "%s: %s", path, strerror(errno));
+}
+
 int result_append(const char *path, result_kind kind, const result *r) {
   int file = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   struct stat about;

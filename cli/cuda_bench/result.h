@@ -56,6 +56,8 @@ void result_free(result_list *list);
 /* Cuts what does not fit. */
 void result_text(char *field, size_t bytes, const char *text);
 
+/* Whether a line could be appended there, asked before anything is measured: an exit code. */
+int result_writable(const char *path);
 /* Appends one line to the file, and the head first where the file is new or empty; each
  * is one write.  A file with another head is refused.  An exit code. */
 int result_append(const char *path, result_kind kind, const result *r);

@@ -150,8 +150,8 @@ static void say_tiles(text *to, const tglu__cuda *cuda, const tglu__row *row,
       (int)choice->clusters, (double)tiles / choice->clusters, (int)cuda->facts.sm_count);
 }
 
-/* One operation of the object. */
-static void say_operation(text *to, const tglu_context *context, const tglu__cuda_plan *plan,
+/* One operation of the object.  False: no row serves the call. */
+static bool say_operation(text *to, const tglu_context *context, const tglu__cuda_plan *plan,
                           tglu__op op, const tglu__call *call) {
   const tglu__cuda *cuda = context->state;
   const tglu__problem *problem = &plan->problem;
@@ -164,7 +164,7 @@ static void say_operation(text *to, const tglu_context *context, const tglu__cud
     tglu__cuda_refuse(cuda, op, problem, &facts);
     say(to, "no kernel row serves this call\n%s\n", tglu_last_error());
     tglu__fail(TGLU_OK, "%s", before);
-    return;
+    return false;
   }
   const tglu__row *row = &tglu__rows[entry->row];
   tglu__choice choice;
@@ -184,6 +184,7 @@ static void say_operation(text *to, const tglu_context *context, const tglu__cud
   if (op != tglu__op_down)
     say(to, "layout: %s, read in place\n", tglu_layout_name(problem->layout));
   say_why(to, context, op, problem, entry->row, facts);
+  return true;
 }
 
 size_t tglu__cuda_explain(const tglu_context *context, const void *planned,
@@ -200,10 +201,16 @@ size_t tglu__cuda_explain(const tglu_context *context, const void *planned,
     say(&to, "launch: one, cooperative, programmatic stream serialization off\n");
     return to.length;
   }
+  bool served = true;
   if (both) say(&to, "glu: H into the workspace\n");
-  if (glu) say_operation(&to, context, plan, tglu__op_glu, call);
+  if (glu) served = say_operation(&to, context, plan, tglu__op_glu, call);
   if (both) say(&to, "down: out from H\n");
-  if (problem->has_down) say_operation(&to, context, plan, tglu__op_down, call);
+  if (problem->has_down)
+    served = say_operation(&to, context, plan, tglu__op_down, call) && served;
+  if (!served) {
+    say(&to, "launch: none\n");
+    return to.length;
+  }
   say(&to, "launch: %s, programmatic stream serialization %s%s\n", both ? "two" : "one",
       context->options.pdl ? "on" : "off",
       both && !context->options.pdl ? " (but between the two)" : "");

@@ -358,6 +358,10 @@ static void explain_and_plan(void **unused) {
     if (strstr(text, words[i]) == NULL) fail_msg("no \"%s\" in\n%s", words[i], text);
   assert_int_equal(tglu_glu_explain(glu, &args, text, 20), TGLU_ERR_BUFFER_TOO_SMALL);
   assert_int_equal(strlen(text), 19);
+  args.tokens = INT64_C(1) << 31;
+  assert_int_equal(tglu_glu_explain(glu, &args, text, sizeof text), TGLU_OK);
+  assert_non_null(strstr(text, "no kernel row serves"));
+  assert_non_null(strstr(text, "launch: none\n"));
   tglu_glu_destroy(glu);
   tglu_context_destroy(context);
 }

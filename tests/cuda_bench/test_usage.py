@@ -88,6 +88,9 @@ class Places(Case):
     def test_files(self):
         _, err = self.bench(*SHAPE, *QUICK, "--out", "/nonexistent/x.csv", code=INPUT)
         self.assertIn("/nonexistent/x.csv", err)
+        for file in ("--out", "--read", "--invariant"):  # before anything is measured
+            _, err = self.bench(*SHAPE, *QUICK, file, "/nonexistent/x.csv", code=INPUT)
+            self.assertNotIn(" us ", err)
         bad = self.folder / "bad.csv"
         bad.write_text("one,two\n1,2\n")
         _, err = self.bench(*SHAPE, "--rows", "best", "--from", bad, code=INPUT)
