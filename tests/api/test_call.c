@@ -209,6 +209,9 @@ static void workspace_is_counted(void **state)
   assert_refused(tglu_mlp_run(mlp, &a), TGLU_ERR_WORKSPACE, "workspace");
   assert_says("200 bytes");
   assert_says("199 were given");
+  a.workspace_bytes = SIZE_MAX;
+  assert_refused(tglu_mlp_run(mlp, &a), TGLU_ERR_INVALID_ARGUMENT, "workspace_bytes");
+  assert_says("18446744073709551615");
   assert_int_equal(fake.runs, 0);
   a.workspace_bytes = 200;
   for (int shift = 0; shift < 64; shift++) {
