@@ -332,7 +332,8 @@ TGLU_API void tglu_tune_entry_init(tglu_tune_entry *entry);
  * and a process that dies leaves the old file or the new one.  Of a symbolic link the
  * file behind it is meant, and its lock.  A damaged file is replaced; one larger than
  * 4 MiB, or which is no regular file, is left alone.  At most two missing folders are
- * made.  TGLU_ERR_IO: nothing was saved, the message says why.  Contexts, this one too, that exist already do not see the winner. */
+ * made.  TGLU_ERR_IO: nothing was saved, the message says why.  Contexts, this one too,
+ * that exist already do not see the winner. */
 TGLU_API tglu_status tglu_tune_record(const tglu_context *context,
                                       const tglu_tune_entry *entry);
 
