@@ -253,6 +253,24 @@ class Tables(Case):
         self.assertIn("faster at 0 of 1 points, 1.300 in geometric mean", text)
         self.assertEqual(gpu_tables.kernels_table(lines[2:]), [])
 
+    def test_best_by_second_runs(self):
+        sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+        import gpu_tables
+
+        def line(m, row, chosen, us, ratio=""):
+            return {"model": "Qwen2.5-7B", "m": m, "mode": "sustained", "pdl": "0", "chosen": chosen,
+                    "row": f"glu_bf16_sm90_{row}", "us": us, "ratio_bare": ratio, "date": "1"}
+
+        glu = [line("128", "a", "1", "10", "1.100"), line("256", "a", "1", "10", "1.1"),
+               line("512", "b", "1", "10", "0.9")]
+        second = [line("128", "a", "1", "11"), line("128", "b", "0", "10"),
+                  line("256", "b", "1", "11"), line("256", "a", "0", "12"),  # another choice
+                  line("512", "b", "1", "5"), line("512", "a", "0", "6")]
+        ratios, rows = gpu_tables.second_run_best(glu, second)
+        self.assertEqual({key: round(value, 9) for key, value in ratios.items()},
+                         {("7B", 128): 1.0, ("7B", 512): 0.9})
+        self.assertEqual(rows, {("7B", 128): "glu_bf16_sm90_b", ("7B", 512): "glu_bf16_sm90_b"})
+
     def test_every_table(self):
         out = {name: self.folder / name for name in (
             "glu_bf16.csv", "mlp_bf16.csv", "read_bf16.csv", "regret_bf16.csv",
@@ -275,7 +293,8 @@ class Tables(Case):
         script = pathlib.Path(__file__).resolve().parents[2] / "tools/gpu_tables.py"
         self.start([sys.executable, "-B", script, self.folder], OK, {})
         text = (self.folder / "tables.md").read_text()
-        for title in ("GLU: R, sustained, pdl 0: the planner's choice", "GLU: R, burst, pdl 0", "Kernel-1 (gate_first)", "MLP: R3, sustained, pdl 0",
+        for title in ("GLU: R, sustained, pdl 0: the planner's choice", "GLU: R, burst, pdl 0",
+                      "the best row by second runs", "Kernel-1 (gate_first)", "MLP: R3, sustained, pdl 0",
                       "the floor over its time, pdl 0", "a reading kernel's time over the GLU's",
                       "regret in per cent, glu", "regret in per cent, down",
                       "regret of the untuned choice, down: every point | ≤ 8.0 % |",
