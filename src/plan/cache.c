@@ -72,7 +72,7 @@ static field take(const char **at) {
   return f;
 }
 
-static bool take_number(const char **at, int64_t least, int64_t *value) {
+static bool take_number(const char **at, int64_t least, int64_t most, int64_t *value) {
   field f = take(at);
   *value = 0;
   if (f.length == 0 || f.length > 18) return false;
@@ -80,7 +80,7 @@ static bool take_number(const char **at, int64_t least, int64_t *value) {
     if (f.at[i] < '0' || f.at[i] > '9') return false;
     *value = 10 * *value + (f.at[i] - '0');
   }
-  return *value >= least;
+  return *value >= least && *value <= most;
 }
 
 static bool is_text(field f, const char *text) {
@@ -92,7 +92,24 @@ const char *tglu__tune_op_name(tglu__tune_op op) {
   return names[op];
 }
 
-static bool parse(const char *at, tglu__cache_line *line) {
+const char *tglu__cache_fault_text(tglu__cache_fault fault) {
+  static const char *const texts[TGLU__CACHE_FAULTS] = {
+    [TGLU__CACHE_NO_FAULT] = "nothing is wrong",
+    [TGLU__CACHE_BAD_DTYPE] = "the type is none of bf16, f16, f32",
+    [TGLU__CACHE_BAD_OP] = "the operation is none of glu, down, mlp",
+    [TGLU__CACHE_BAD_N] = "N is no number from 1 to 2^56",
+    [TGLU__CACHE_BAD_K] = "K is no number from 1 to 2^56",
+    [TGLU__CACHE_BAD_TOKENS] = "winners are not kept for that count of tokens",
+    [TGLU__CACHE_BAD_ROW] = "the row is none that this context can use for it",
+    [TGLU__CACHE_BAD_NS] = "the winner's time is no number of ns from 1 to 10^15",
+    [TGLU__CACHE_BAD_SECOND_NS] =
+      "the second's time is no number of ns from 1 to 10^15, or 0 without a second",
+  };
+  return texts[fault];
+}
+
+static tglu__cache_fault parse(const char *at, tglu__cache_line *line) {
+  const int64_t most_size = INT64_C(1) << 56, most_ns = INT64_C(1000000000000000);
   field dtype = take(&at), op = take(&at);
   line->dtype = is_text(dtype, "bf16")  ? TGLU_DTYPE_BF16
                 : is_text(dtype, "f16") ? TGLU_DTYPE_F16
@@ -100,22 +117,23 @@ static bool parse(const char *at, tglu__cache_line *line) {
   line->op = is_text(op, "glu")    ? TGLU__TUNE_GLU
              : is_text(op, "down") ? TGLU__TUNE_DOWN
                                    : TGLU__TUNE_MLP;
-  if (!is_text(dtype, tglu_dtype_name(line->dtype)) ||
-      !is_text(op, tglu__tune_op_name(line->op)))
-    return false;
-  if (!take_number(&at, 1, &line->n) || !take_number(&at, 1, &line->k) ||
-      !take_number(&at, 1, &line->tokens))
-    return false;
+  if (!is_text(dtype, tglu_dtype_name(line->dtype))) return TGLU__CACHE_BAD_DTYPE;
+  if (!is_text(op, tglu__tune_op_name(line->op))) return TGLU__CACHE_BAD_OP;
+  if (!take_number(&at, 1, most_size, &line->n)) return TGLU__CACHE_BAD_N;
+  if (!take_number(&at, 1, most_size, &line->k)) return TGLU__CACHE_BAD_K;
+  if (!take_number(&at, 1, INT64_C(1) << 31, &line->tokens)) return TGLU__CACHE_BAD_TOKENS;
   field row = take(&at);
-  if (!take_number(&at, 1, &line->ns)) return false;
+  if (row.length == 0) return TGLU__CACHE_BAD_ROW;
+  if (!take_number(&at, 1, most_ns, &line->ns)) return TGLU__CACHE_BAD_NS;
   field second = take(&at);
   bool has_second = !is_text(second, "-");
-  if (!take_number(&at, has_second ? 1 : 0, &line->second_ns)) return false;
+  if (!take_number(&at, has_second ? 1 : 0, has_second ? most_ns : 0, &line->second_ns))
+    return TGLU__CACHE_BAD_SECOND_NS;
   line->row = row.at;
   line->row_length = row.length;
   line->second = has_second ? second.at : NULL;
   line->second_length = has_second ? second.length : 0;
-  return row.length > 0;
+  return TGLU__CACHE_NO_FAULT;
 }
 
 int tglu__cache_next(const char **cursor, const char *end, const char *place,
@@ -125,7 +143,8 @@ int tglu__cache_next(const char **cursor, const char *end, const char *place,
   if (at == end) return -2;
   *cursor = line_end(at, end);
   if ((size_t)(*cursor - at) <= length || memcmp(at, place, length) != 0) return 0;
-  return parse(at + length, line) ? 1 : -1;
+  line->fault = parse(at + length, line);
+  return line->fault == TGLU__CACHE_NO_FAULT ? 1 : -1;
 }
 
 size_t tglu__cache_key(const char *place, tglu_dtype dtype, tglu__tune_op op, int64_t n,

@@ -7,8 +7,8 @@
  *
  * One winner a line, its fields separated by tabs; the fields up to TOKENS are its key,
  * and at most one line has it.  The first six are the place: what the winner was measured
- * with.  TOKENS is the largest count of its bucket, NS a time in nanoseconds, SECOND the
- * runner-up or "-" with 0.  COUNT and HASH (FNV-1a, 64 bits, of all before that line) show
+ * with.  N and K are at most 2^56.  TOKENS is the largest count of its bucket, NS a time of
+ * 1 to 10^15 nanoseconds, SECOND the runner-up or "-" with 0.  COUNT and HASH (FNV-1a, 64 bits, of all before that line) show
  * whether the file is whole.  Numbers are written without the locale's help.
  *
  * A text here is the body of such a file, the lines between first and last; it may be empty.
@@ -39,8 +39,20 @@ const char *tglu__tune_op_name(tglu__tune_op op);
 const char *tglu__cache_open(const char *bytes, size_t count, const char **body,
                              size_t *length);
 
+/* The field of a line that breaks its rule. */
+typedef enum tglu__cache_fault {
+  TGLU__CACHE_NO_FAULT, TGLU__CACHE_BAD_DTYPE, TGLU__CACHE_BAD_OP, TGLU__CACHE_BAD_N,
+  TGLU__CACHE_BAD_K, TGLU__CACHE_BAD_TOKENS, TGLU__CACHE_BAD_ROW, TGLU__CACHE_BAD_NS,
+  TGLU__CACHE_BAD_SECOND_NS,
+  TGLU__CACHE_FAULTS
+} tglu__cache_fault;
+
+/* The field and its rule, a static clause. */
+const char *tglu__cache_fault_text(tglu__cache_fault fault);
+
 /* One line of this place.  The texts point into it and are not terminated. */
 typedef struct tglu__cache_line {
+  tglu__cache_fault fault;
   tglu_dtype dtype;
   tglu__tune_op op;
   int64_t n, k, tokens, ns, second_ns;
@@ -49,7 +61,7 @@ typedef struct tglu__cache_line {
 } tglu__cache_line;
 
 /* Reads the line at *cursor and moves the cursor behind it.  1: it is of this place and in
- * order; 0: of another; -1: of this place, but not as it should be; -2: the body ends. */
+ * order; 0: of another; -1: of this place, but with line->fault; -2: the body ends. */
 int tglu__cache_next(const char **cursor, const char *end, const char *place,
                      tglu__cache_line *line);
 

@@ -85,10 +85,9 @@ static int order(const void *a, const void *b) {
   return 0;
 }
 
-static bool accept(const tglu_context *context, const tglu__cache_line *line,
-                   tglu__tuned *item) {
-  if (line->tokens > MOST_TOKENS || context->ops->bucket_tokens(line->tokens) != line->tokens)
-    return false;
+static tglu__cache_fault accept(const tglu_context *context, const tglu__cache_line *line,
+                                tglu__tuned *item) {
+  if (context->ops->bucket_tokens(line->tokens) != line->tokens) return TGLU__CACHE_BAD_TOKENS;
   *item = (tglu__tuned){.op = line->op, .dtype = line->dtype, .n = line->n, .k = line->k,
                         .tokens = line->tokens, .us = 1e-3 * (double)line->ns,
                         .runner_up = -1, .runner_up_us = 1e-3 * (double)line->second_ns};
@@ -96,7 +95,7 @@ static bool accept(const tglu_context *context, const tglu__cache_line *line,
   if (line->second != NULL)
     item->runner_up =
       find_row(context, line->second, line->second_length, line->op, line->dtype);
-  return item->row >= 0;
+  return item->row >= 0 ? TGLU__CACHE_NO_FAULT : TGLU__CACHE_BAD_ROW;
 }
 
 static void warn(const tglu_context *context, const char *what, const char *why) {
@@ -105,36 +104,49 @@ static void warn(const tglu_context *context, const char *what, const char *why)
             "another file", context->options.tune_cache, what, why);
 }
 
-/* The lines of this place that are in order go to items, where that is not NULL; *bad
- * counts those that are not.  Returns how many there are. */
+/* The lines of this place that are in order go to items, where that is not NULL; faults
+ * counts what is wrong with the others.  Returns how many there are. */
 static size_t take_lines(const tglu_context *context, const char *body, size_t length,
-                         const char *place, tglu__tuned *items, size_t *bad) {
+                         const char *place, tglu__tuned *items,
+                         size_t faults[TGLU__CACHE_FAULTS]) {
   const char *at = body, *end = body + length;
   tglu__cache_line line;
   tglu__tuned item;
   size_t count = 0;
-  *bad = 0;
+  memset(faults, 0, TGLU__CACHE_FAULTS * sizeof *faults);
   for (int kind; (kind = tglu__cache_next(&at, end, place, &line)) != -2;) {
     if (kind == 0) continue;
-    if (kind < 0 || !accept(context, &line, &item)) {
-      ++*bad;
-      continue;
-    }
+    tglu__cache_fault fault = kind < 0 ? line.fault : accept(context, &line, &item);
+    ++faults[fault];
+    if (fault != TGLU__CACHE_NO_FAULT) continue;
     if (items != NULL) items[count] = item;
     ++count;
   }
   return count;
 }
 
-static void take_body(tglu_context *context, const char *body, size_t length) {
-  char place[TGLU__CACHE_PLACE_BYTES], what[64];
-  size_t bad;
-  write_place(context, place);
-  size_t count = take_lines(context, body, length, place, NULL, &bad);
-  if (bad > 0) {
-    snprintf(what, sizeof what, "%zu of its lines ignored", bad);
-    warn(context, what, "they name rows or token counts that this context does not have");
+/* One warning for all lines that are not in order: how many have which fault. */
+static void warn_of_lines(const tglu_context *context,
+                          const size_t faults[TGLU__CACHE_FAULTS]) {
+  char what[64], why[640] = "";
+  size_t bad = 0, used = 0;
+  for (int i = TGLU__CACHE_NO_FAULT + 1; i < TGLU__CACHE_FAULTS; ++i) {
+    if (faults[i] == 0) continue;
+    used += (size_t)snprintf(why + used, sizeof why - used, "%s%zu (%s)", bad ? ", " : "",
+                             faults[i], tglu__cache_fault_text((tglu__cache_fault)i));
+    bad += faults[i];
   }
+  if (bad == 0) return;
+  snprintf(what, sizeof what, "%zu of its lines ignored", bad);
+  warn(context, what, why);
+}
+
+static void take_body(tglu_context *context, const char *body, size_t length) {
+  char place[TGLU__CACHE_PLACE_BYTES];
+  size_t faults[TGLU__CACHE_FAULTS];
+  write_place(context, place);
+  size_t count = take_lines(context, body, length, place, NULL, faults);
+  warn_of_lines(context, faults);
   if (count == 0) return;
   size_t bytes = sizeof(struct tglu__tuning) + count * sizeof(tglu__tuned);
   struct tglu__tuning *t = tglu__alloc(context, bytes, _Alignof(struct tglu__tuning));
@@ -143,7 +155,7 @@ static void take_body(tglu_context *context, const char *body, size_t length) {
     return;
   }
   *t = (struct tglu__tuning){.bytes = bytes, .count = count};
-  take_lines(context, body, length, place, t->items, &bad);
+  take_lines(context, body, length, place, t->items, faults);
   qsort(t->items, count, sizeof t->items[0], order);
   context->tuning = t;
 }

@@ -117,6 +117,21 @@ tglu_plan_info plan_for(tglu_context *context, tglu_dtype dtype, int64_t n, int6
   return plan;
 }
 
+void record(const char *cache, const tglu_tune_entry *e)
+{
+  tglu_context *context = context_at(cache);
+  assert_ok(tglu_tune_record(context, e));
+  tglu_context_destroy(context);
+}
+
+int tuned(tglu_dtype dtype, int64_t n, int64_t k, int64_t tokens)
+{
+  tglu_context *context = context_at(path);
+  const int answer = plan_for(context, dtype, n, k, tokens).tuned;
+  tglu_context_destroy(context);
+  return answer;
+}
+
 rows find_rows(void)
 {
   rows r;
@@ -203,6 +218,17 @@ void write_file(const char *name, const void *bytes, size_t count)
   assert_non_null(file);
   assert_int_equal(fwrite(bytes, 1, count, file), count);
   assert_int_equal(fclose(file), 0);
+}
+
+size_t whole_file(const char *body, char *out)
+{
+  size_t length = (size_t)sprintf(out, "tileglu-tune 1\n%s", body), lines = 0;
+  uint64_t hash = UINT64_C(0xcbf29ce484222325);
+  for (size_t i = 0; i < length; i++)
+    hash = (hash ^ (unsigned char)out[i]) * UINT64_C(0x100000001b3);
+  for (const char *c = body; *c; c++) lines += *c == '\n';
+  return length + (size_t)sprintf(out + length, "end %zu %016llx\n", lines,
+                                  (unsigned long long)hash);
 }
 
 int cache_lines(const char *name)

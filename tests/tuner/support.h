@@ -31,15 +31,20 @@ typedef struct rows {
 rows find_rows(void);
 
 tglu_tune_entry entry_for(const char *row);
+void record(const char *cache, const tglu_tune_entry *e);
 /* The plan for `tokens` of an object made in the context. */
 tglu_plan_info plan_for(tglu_context *context, tglu_dtype dtype, int64_t n, int64_t k,
                         int64_t tokens);
+/* Whether an object of an own context takes its row from the cache at path. */
+int tuned(tglu_dtype dtype, int64_t n, int64_t k, int64_t tokens);
 /* Runs a GLU in the context and compares with plain arithmetic. */
 void assert_computes(tglu_context *context);
 
 /* Whole files. */
 size_t read_file(const char *name, char *bytes, size_t room); /* SIZE_MAX: none */
 void write_file(const char *name, const void *bytes, size_t count);
+/* The bytes of a cache with that body and a right last line; returns their count. */
+size_t whole_file(const char *body, char *out);
 /* Lines of the body of a whole cache; -1: not whole, -2: missing. */
 int cache_lines(const char *name);
 int count_files(void); /* in folder */

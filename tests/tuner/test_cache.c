@@ -24,22 +24,6 @@ static int find(void **state)
   return 0;
 }
 
-static void record(const char *cache, const tglu_tune_entry *e)
-{
-  tglu_context *context = context_at(cache);
-  assert_ok(tglu_tune_record(context, e));
-  tglu_context_destroy(context);
-}
-
-/* Whether an object of an own context takes its row from the cache. */
-static int tuned(tglu_dtype dtype, int64_t n, int64_t k, int64_t tokens)
-{
-  tglu_context *context = context_at(path);
-  const int answer = plan_for(context, dtype, n, k, tokens).tuned;
-  tglu_context_destroy(context);
-  return answer;
-}
-
 /* ---- what counts ---- */
 
 static void a_winner_is_used(void **state)
@@ -151,46 +135,6 @@ static void only_the_same_place(void **state)
     tglu_context_destroy(context);
   }
   assert_int_equal(warnings, 0); /* others' lines are nobody's fault */
-}
-
-/* The bytes of a file with that body and a right last line. */
-static size_t whole(const char *body, char *out)
-{
-  size_t length = (size_t)sprintf(out, "tileglu-tune 1\n%s", body), lines = 0;
-  uint64_t hash = UINT64_C(0xcbf29ce484222325);
-  for (size_t i = 0; i < length; i++)
-    hash = (hash ^ (unsigned char)out[i]) * UINT64_C(0x100000001b3);
-  for (const char *c = body; *c; c++) lines += *c == '\n';
-  return length + (size_t)sprintf(out + length, "end %zu %016llx\n", lines,
-                                  (unsigned long long)hash);
-}
-
-static void changed_keys_and_rows_are_ignored(void **state)
-{
-  (void)state;
-  const tglu_tune_entry e = entry_for(row.other);
-  record(path, &e);
-  char file[4096], body[3 * 4096];
-  const size_t count = read_file(path, file, sizeof file - 1);
-  file[count] = '\0';
-  char *const line = file + strlen("tileglu-tune 1\n");
-  *strstr(line, "end ") = '\0';
-  /* Field by field: of the key, of another place; of the rest, unusable. */
-  for (int field = 0; field < 13; field++) {
-    char *at = line;
-    for (int i = 0; i < field; i++) at = strchr(at, '\t') + 1;
-    snprintf(body, sizeof body, "%.*s%s%s", (int)(at - line), line,
-             field == 8 || field == 9 || field == 10 || field == 12 ? "7" : "x", at);
-    char out[4 * 4096];
-    write_file(path, out, whole(body, out));
-    assert_int_equal(cache_lines(path), 1);
-    warnings = 0;
-    const int expected = field == 12; /* only the time */
-    assert_int_equal(tuned(TGLU_DTYPE_F32, N, K, M), expected);
-    const int silent = field < 6 || field == 8 || field == 9 || field == 12;
-    assert_int_equal(warnings, silent ? 0 : 1);
-    if (!silent) assert_non_null(strstr(warned, "ignored"));
-  }
 }
 
 static void wrong_entries_are_refused(void **state)
@@ -422,7 +366,7 @@ static void the_oldest_give_way(void **state)
     length += (size_t)sprintf(body + length,
                               "0.0.1\thash\tcuda\tsome other card\t132\t12000\tbf16\tglu\t"
                               "%zu\t4096\t64\tglu_of_old\t1234\t-\t0\n", ++lines);
-  write_file(path, file, whole(body, file));
+  write_file(path, file, whole_file(body, file));
   assert_int_equal(cache_lines(path), lines);
   for (int i = 0; i < 20; i++) {
     e.hidden = 8 * (i + 1);
@@ -635,7 +579,6 @@ int main(void)
     TEST(explain_names_the_winner_and_the_second),
     TEST(only_the_same_problem),
     TEST(only_the_same_place),
-    TEST(changed_keys_and_rows_are_ignored),
     TEST(wrong_entries_are_refused),
     TEST(nothing_is_written_without_a_winner),
     TEST(damaged_files_are_empty),
