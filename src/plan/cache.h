@@ -8,8 +8,9 @@
  * One winner a line, its fields separated by tabs; the fields up to TOKENS are its key,
  * and at most one line has it.  The first six are the place: what the winner was measured
  * with.  N and K are at most 2^56.  TOKENS is the largest count of its bucket, NS a time of
- * 1 to 10^15 nanoseconds, SECOND the runner-up or "-" with 0.  COUNT and HASH (FNV-1a, 64 bits, of all before that line) show
- * whether the file is whole.  Numbers are written without the locale's help.
+ * 1 to 10^15 nanoseconds, SECOND the runner-up or "-" with 0.  COUNT and HASH (FNV-1a, 64
+ * bits, of all before that line) show whether the file is whole.  Numbers are written
+ * without the locale's help.
  *
  * A text here is the body of such a file, the lines between first and last; it may be empty.
  * cache.c has what is pure, cache_file.c the file, tune.c the context's part. */
