@@ -162,7 +162,10 @@ static int print_models(int json) {
 }
 
 int cmd_bench(int argc, char **argv) {
-  const struct argp_child children[] = {{&place_argp, 0, NULL, 1}, {&shape_argp, 0, NULL, 2},
+  static const int refused[] = {OPTION_PAD, OPTION_MISALIGN, 0};
+  offered_argp shape;
+  offer_argp(&shape, &shape_argp, refused);
+  const struct argp_child children[] = {{&place_argp, 0, NULL, 1}, {&shape.argp, 0, NULL, 2},
                                         {0}};
   const struct argp argp = {bench_options, parse, NULL, doc, children, NULL, NULL};
   bench_command c = {.device = "cpu"};

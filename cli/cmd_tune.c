@@ -402,11 +402,16 @@ static int print(tuner *t) {
 int cmd_tune(int argc, char **argv) {
   static const char *const heads[] = {"<model", "<op", "<dtype", "tokens", "<winner", "us",
                                       "second", "untuned", NULL};
-  const struct argp_child children[] = {{&place_argp, 0, NULL, 1}, {&shape_argp, 0, NULL, 2},
-                                        {0}};
-  const struct argp argp = {tune_options, parse, NULL, doc, children, NULL, NULL};
+  static const int refused[] = {OPTION_ROW, OPTION_INVARIANT, OPTION_BIAS, OPTION_RESIDUAL,
+                                OPTION_PAD, OPTION_MISALIGN, 0};
+  offered_argp place, shape;
   tune_args args;
   defaults(&args);
+  offer_argp(&place, &place_argp, refused);
+  offer_shape(&shape, &args.shape, refused);
+  const struct argp_child children[] = {{&place.argp, 0, NULL, 1}, {&shape.argp, 0, NULL, 2},
+                                        {0}};
+  const struct argp argp = {tune_options, parse, NULL, doc, children, NULL, NULL};
   argp_parse(&argp, argc, argv, 0, NULL, &args);
   if (args.worker) return tune_work(&args);
   tuner t = {.args = &args};

@@ -97,6 +97,19 @@ static error_t parse_device(int key, char *text, struct argp_state *state) {
 
 const struct argp device_argp = {device_options, parse_device, NULL, NULL, NULL, NULL, NULL};
 
+void offer_argp(offered_argp *offered, const struct argp *shared, const int *refused) {
+  const int room = sizeof offered->options / sizeof offered->options[0];
+  memset(offered, 0, sizeof *offered);
+  offered->argp = *shared;
+  offered->argp.options = offered->options;
+  for (int i = 0; i < room - 1 && (shared->options[i].name || shared->options[i].doc); i++) {
+    offered->options[i] = shared->options[i];
+    for (const int *key = refused; *key; key++) {
+      if (shared->options[i].key == *key) offered->options[i].flags |= OPTION_HIDDEN;
+    }
+  }
+}
+
 static void log_warnings(void *user, tglu_log_level level, const char *message) {
   (void)user;
   if (level == TGLU_LOG_WARNING) cli_warn("%s", message);

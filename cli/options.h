@@ -35,6 +35,15 @@ void place_init(place_args *args);
  * their own; its input is a place_args. */
 extern const struct argp device_argp;
 
+/* A shared parser as one subcommand offers it: what it refuses in any case is parsed all the
+ * same, so that it can say why, but is not in its help.  refused: keys, a 0 behind them. */
+typedef struct offered_argp {
+  struct argp argp;
+  struct argp_option options[32];
+} offered_argp;
+
+void offer_argp(offered_argp *offered, const struct argp *shared, const int *refused);
+
 /* Opens a context.  Returns an exit code; info->... lives with the context. */
 int place_open(const place_args *args, tglu_context **context, tglu_context_info *info);
 /* The exit code for a failed tglu_context_create. */
@@ -65,6 +74,8 @@ typedef struct shape_args {
 #define SHAPE_BIT(option) (1u << ((option) - OPTION_MODEL))
 
 extern const struct argp shape_argp;       /* its input is a shape_args            */
+/* Offers shape_argp without what is refused and, where op_down is set, with --op down. */
+void offer_shape(offered_argp *offered, const shape_args *args, const int *refused);
 /* Defaults that a subcommand may change before it parses. */
 void shape_init(shape_args *args, op_kind op, int64_t tokens);
 

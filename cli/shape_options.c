@@ -174,6 +174,15 @@ static error_t parse_shape(int key, char *text, struct argp_state *state) {
 
 const struct argp shape_argp = {shape_options, parse_shape, NULL, NULL, NULL, NULL, NULL};
 
+void offer_shape(offered_argp *offered, const shape_args *args, const int *refused) {
+  offer_argp(offered, &shape_argp, refused);
+  for (struct argp_option *o = offered->options; args->op_down && (o->name || o->doc); o++) {
+    if (o->key != OPTION_OP) continue;
+    o->arg = "glu|down|mlp";
+    o->doc = "the GLU alone, the down projection alone, or the whole MLP";
+  }
+}
+
 int shape_given(const shape_args *args) {
   return args->model_count > 0 || args->hidden >= 0;
 }

@@ -303,9 +303,12 @@ static void default_shapes(cuda_args *args) {
 }
 
 void cuda_args_parse(cuda_args *args, int argc, char **argv) {
-  const struct argp_child children[] = {{&shape_argp, 0, NULL, 2}, {0}};
-  const struct argp argp = {options, parse, NULL, doc, children, NULL, NULL};
+  static const int refused[] = {OPTION_BIAS, OPTION_RESIDUAL, OPTION_PAD, OPTION_MISALIGN, 0};
+  offered_argp shape;
   defaults(args);
+  offer_shape(&shape, &args->shape, refused);
+  const struct argp_child children[] = {{&shape.argp, 0, NULL, 2}, {0}};
+  const struct argp argp = {options, parse, NULL, doc, children, NULL, NULL};
   argp_parse(&argp, argc, argv, 0, NULL, args);
   default_shapes(args);
   if (args->top == 0) args->top = strcmp(args->rows, "near") == 0 ? 6 : 3;

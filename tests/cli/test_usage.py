@@ -31,6 +31,17 @@ class Help(Case):
                 self.assertIn(word, flat, command)
             self.assertNotIn("inject", out)
 
+    def test_what_bench_refuses_is_not_offered(self):
+        for device, refused in (("cpu", {"--pad": ["1"], "--misalign": ["2"]}),
+                                ("cuda", {"--pad": ["1"], "--misalign": ["2"], "--bias": [],
+                                          "--residual": []})):
+            out, _ = self.tileglu("bench", "--device", device, "--help")
+            self.assertIn("--layout", out)
+            for option, value in refused.items():
+                self.assertNotIn(option + " ", out.replace("=", " "))
+                self.refused(USAGE, [option, "for"], "bench", "--device", device, "--op", "mlp",
+                             "--hidden", "8", "--intermediate", "8", option, *value)
+
     def test_version(self):
         out, _ = self.tileglu("--version")
         self.assertRegex(out, r"^tileglu \d+\.\d+\.\d+ \(commit \S+\)\n$")

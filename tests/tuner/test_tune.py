@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -537,6 +538,28 @@ class Usage(Case):
         for word in ("--tokens", "--candidate-limit", "Exit status", "--tune-cache"):
             self.assertIn(word, out)
         self.assertNotIn("--worker", out)
+        self.assertIn("--op=glu|down|mlp", out)
+
+    def test_what_is_refused_is_not_offered(self):
+        """An option is in the help, or refused in any case with the reason."""
+        out, _ = self.tileglu("tune", "--help")
+        offered = set(re.findall(r"--[a-z][a-z-]*", out))
+        self.assertIn("--threads", offered)
+        refused = {"--row": ["x"], "--batch-invariant": [], "--bias": [], "--residual": [],
+                   "--pad": ["1"], "--misalign": ["2"]}
+        for option, value in refused.items():
+            self.assertNotIn(option, offered)
+            _, err = self.tileglu("tune", "--hidden", "8", "--intermediate", "16", option, *value,
+                                  code=USAGE)
+            self.assertIn(option, err)
+            self.assertNotIn("unrecognized", err)
+        values = {"--threads": "1", "--cpu-isa": "portable", "--seed": "2", "--dtype": "f32",
+                  "--activation": "relu", "--layout": "separate", "--op": "down", "--within": "2",
+                  "--tokens": "3", "--m": "3", "--backend": "cpu", "--pdl": "0"}
+        self.assertLessEqual(set(values), offered)
+        for option, value in values.items():
+            self.tileglu("tune", *CPU, "--hidden", "8", "--intermediate", "16", "--op", "glu",
+                         "--tokens", "3", option, value, "--dry-run")
 
 
 def main():
