@@ -12,6 +12,7 @@
 #include "mem.h"
 #include "oracle.h"
 #include "progress.h"
+#include "row_names.h"
 #include "stats.h"
 #include "workload.h"
 
@@ -117,36 +118,8 @@ static int add_row(point *p, const char *forced) {
   return CLI_OK;
 }
 
-static int row_serves(const tglu_row_info *row, const spec *s) {
-  return strcmp(row->op, "glu") == 0 && row->usable && (row->dtypes & 1 << s->dtype);
-}
-
-/* Whether name is an item of the comma-separated list. */
-static int listed(const char *list, const char *name) {
-  size_t length = strlen(name);
-  for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-    if (strncmp(at, name, length) == 0 && (at[length] == ',' || !at[length])) return 1;
-  }
-  return 0;
-}
-
-/* Refuses names that no row has. */
-static int check_names(const point *p, const char *rows) {
-  for (const char *at = rows; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-    const int length = (int)strcspn(at, ",");
-    int known = 0;
-    for (int i = 0; i < tglu_row_count(p->tools->context) && !known; i++) {
-      tglu_row_info row;
-      tglu_row_info_init(&row);
-      known = tglu_row_get(p->tools->context, i, &row) == TGLU_OK &&
-              strlen(row.name) == (size_t)length && strncmp(row.name, at, (size_t)length) == 0;
-    }
-    if (!known) {
-      return cli_error(CLI_USAGE, "--rows: \"%.*s\" is no row (\"tileglu info\" lists them)",
-                       length, at);
-    }
-  }
-  return CLI_OK;
+static int row_serves(const tglu_row_info *row, tglu_dtype dtype) {
+  return strcmp(row->op, "glu") == 0 && row->usable && (row->dtypes & 1 << dtype);
 }
 
 /* The rows beside the chosen one. */
@@ -154,21 +127,19 @@ static int add_forced_rows(point *p) {
   const char *rows = p->args->rows;
   const int all = strcmp(rows, "all") == 0;
   if (strcmp(rows, "chosen") == 0) return CLI_OK;
-  int code = all ? CLI_OK : check_names(p, rows);
-  if (code != CLI_OK) return code;
   for (int32_t i = 0; i < tglu_row_count(p->tools->context); i++) {
     tglu_row_info row;
     tglu_row_info_init(&row);
     if (tglu_row_get(p->tools->context, i, &row) != TGLU_OK) continue;
-    if (!all && !listed(rows, row.name)) continue;
+    if (!all && !row_names_hold(rows, row.name)) continue;
     tglu_plan_info plan;
-    if (!row_serves(&row, &p->spec)) continue;
+    if (!row_serves(&row, p->spec.dtype)) continue;
     if (op_plan(&p->list[0].ops[0], p->spec.tokens, &plan) == TGLU_OK && plan.row &&
         strcmp(plan.row, row.name) == 0) {
       continue; /* it is the chosen one */
     }
     if (p->count + 2 >= CONTENDERS) break;
-    code = add_row(p, row.name);
+    int code = add_row(p, row.name);
     if (code != CLI_OK) return code;
   }
   return CLI_OK;
@@ -379,10 +350,32 @@ static int measure(point *p, bench_sink *sink, rng *random, progress *bar, int64
   return code;
 }
 
+/* Refuses names of which no problem has a row. */
+static int check_rows(const bench_args *args, tglu_context *context) {
+  const int32_t rows = tglu_row_count(context);
+  if (strcmp(args->rows, "chosen") == 0 || strcmp(args->rows, "all") == 0) return CLI_OK;
+  const char **known = mem_zeroed((size_t)rows + 1, sizeof *known);
+  int count = 0;
+  for (int32_t i = 0; i < rows; i++) {
+    tglu_row_info row;
+    int serves = 0;
+    tglu_row_info_init(&row);
+    if (tglu_row_get(context, i, &row) != TGLU_OK) continue;
+    for (size_t j = 0; j < args->shape.dtype_count; j++) {
+      serves |= row_serves(&row, args->shape.dtypes[j]);
+    }
+    if (serves) known[count++] = row.name;
+  }
+  int code = row_names_check(args->rows, known, count, "glu", "chosen, all");
+  mem_free(known);
+  return code;
+}
+
 int bench_cpu(const bench_args *args, bench_sink *sink) {
   tools t;
   int code = tools_open(&t, &args->place);
   if (code != CLI_OK) return code;
+  code = check_rows(args, t.context);
   snprintf(sink->device, sizeof sink->device, "%s",
            t.info.device_name ? t.info.device_name : "unnamed");
   snprintf(sink->isa, sizeof sink->isa, "%s", t.info.cpu_isa ? t.info.cpu_isa : "?");

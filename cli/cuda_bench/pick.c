@@ -41,36 +41,3 @@ int pick_best(const result_list *list, const spec *s, int pdl, int top, int *ind
   int count = pick_with(list, s, pdl, top, indices);
   return count ? count : pick_with(list, s, !pdl, top, indices);
 }
-
-const char *pick_short_name(const char *row) {
-  const char *isa = strstr(row, "_sm90_");
-  return isa ? isa + 6 : row;
-}
-
-/* Whether the first `length` characters of name are the row's name, whole or short. */
-static int is_name(const char *name, size_t length, const char *row) {
-  const char *brief = pick_short_name(row);
-  return (strlen(row) == length && strncmp(name, row, length) == 0) ||
-         (strlen(brief) == length && strncmp(name, brief, length) == 0);
-}
-
-int pick_named(const char *names, const char *row) {
-  while (*names) {
-    size_t length = strcspn(names, ",");
-    if (is_name(names, length, row)) return 1;
-    names += length + (names[length] == ',');
-  }
-  return 0;
-}
-
-int pick_unknown(const char *names, const char *const *rows, int count, const char **name) {
-  for (;;) {
-    size_t length = strcspn(names, ",");
-    int known = 0;
-    for (int i = 0; i < count && !known; i++) known = is_name(names, length, rows[i]);
-    *name = names;
-    if (!known) return length ? (int)length : -1;
-    if (!names[length]) return 0;
-    names += length + 1;
-  }
-}

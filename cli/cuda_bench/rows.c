@@ -5,7 +5,7 @@
 
 #include "../cli.h"
 #include "../mem.h"
-#include "pick.h"
+#include "../row_names.h"
 
 static int open_context(const kernel_rows *rows, int force, int pdl, tglu_context **out) {
   const cuda_args *args = rows->args;
@@ -59,27 +59,30 @@ int rows_open(kernel_rows *rows, const cuda_args *args) {
   return CLI_OK;
 }
 
-/* Whether a line of the bench of this op may have such a row. */
-static int of_op(const kernel_row *row, op_kind op) { return op == OP_MLP || row->op == op; }
+/* Whether the row could serve this op and type at all. */
+static int may_serve(const kernel_row *row, op_kind op, tglu_dtype dtype) {
+  return row->usable && (row->dtypes >> dtype & 1) && (op == OP_MLP || op == row->op);
+}
 
 int rows_check(const kernel_rows *rows) {
   static const char *const words[] = {"chosen", "best", "near", "all"};
-  const char *names = rows->args->rows, *unknown = NULL;
-  const op_kind op = rows->args->shape.op;
+  const char *names = rows->args->rows;
+  const shape_args *s = &rows->args->shape;
   for (int i = 0; i < 4; i++) {
     if (strcmp(names, words[i]) == 0) return CLI_OK;
   }
   const char **known = mem_zeroed((size_t)rows->count + 1, sizeof *known);
   int count = 0;
   for (int i = 0; i < rows->count; i++) {
-    if (of_op(&rows->items[i], op)) known[count++] = rows->items[i].name;
+    int serves = 0;
+    for (size_t j = 0; j < s->dtype_count; j++) {
+      serves |= may_serve(&rows->items[i], s->op, s->dtypes[j]);
+    }
+    if (serves) known[count++] = rows->items[i].name;
   }
-  int length = pick_unknown(names, known, count, &unknown);
+  int code = row_names_check(names, known, count, op_name(s->op), "chosen, best, near, all");
   mem_free(known);
-  if (length == 0) return CLI_OK;
-  return cli_error(CLI_USAGE, "--rows: \"%.*s\" is no row of op %s (\"tileglu info\" lists them), "
-                   "and none of chosen, best, near, all", length < 0 ? 0 : length, unknown,
-                   op_name(op));
+  return code;
 }
 
 void rows_close(kernel_rows *rows) {
@@ -129,15 +132,9 @@ static int index_of(const kernel_rows *rows, const char *name, int *index) {
   return cli_error(CLI_RUNTIME, "the library chose %s, which is not in the list of rows", name);
 }
 
-/* Whether the row could serve this op and type at all. */
-static int may_serve(const kernel_row *row, const data *d) {
-  op_kind op = d->spec.op;
-  return row->usable && (row->dtypes >> d->spec.dtype & 1) && (op == OP_MLP || op == row->op);
-}
-
 int rows_plan(kernel_rows *rows, int force, int pdl, const data *d, row_plan *plan) {
   memset(plan, 0, sizeof *plan);
-  if (force >= 0 && !may_serve(&rows->items[force], d)) return CLI_OK;
+  if (force >= 0 && !may_serve(&rows->items[force], d->spec.op, d->spec.dtype)) return CLI_OK;
   tglu_context *context = NULL;
   tglu_plan_info info;
   int code = context_of(rows, force, pdl, &context);

@@ -6,6 +6,7 @@
 
 #include "../cli.h"
 #include "../mem.h"
+#include "../row_names.h"
 #include "pick.h"
 
 static int writer_enqueue(void *user, int set, gpu_stream stream) {
@@ -137,7 +138,7 @@ static int prepare_rows(session *s) {
   for (int row = 0; row < rows->count && code == CLI_OK; row++) {
     const char *name = rows->items[row].name;
     int take = all || is_best(s, best, best_count, name) ||
-               (strcmp(wanted, "best") != 0 && pick_named(wanted, name));
+               (strcmp(wanted, "best") != 0 && row_names_hold(wanted, name));
     if (!take) continue;
     code = rows_plan(rows, row, s->pdl, s->d, &plan);
     if (code == CLI_OK && near && plan.supported) list[count++] = (candidate){row, plan};

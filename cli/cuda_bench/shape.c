@@ -5,6 +5,7 @@
 
 #include "../cli.h"
 #include "../mem.h"
+#include "../row_names.h"
 #include "../stats.h"
 #include "energy.h"
 #include "pick.h"
@@ -242,8 +243,8 @@ static void say_mode(const session *s, const char *mode) {
   if (!best || !chosen) return;
   fprintf(stderr, "%s %s m %lld pdl %d %s: chosen %s%s %.2f us (%.0f TFLOP/s), best %s %.2f",
           chosen->op, chosen->model, (long long)chosen->m, s->pdl, mode,
-          pick_short_name(chosen->row), s->ways[FIRST_ROW].plan.tuned ? " (tuned)" : "",
-          chosen->us, chosen->tflops, pick_short_name(best->row), best->us);
+          row_short_name(chosen->row), s->ways[FIRST_ROW].plan.tuned ? " (tuned)" : "",
+          chosen->us, chosen->tflops, row_short_name(best->row), best->us);
   if (isfinite(chosen->bare_us)) {
     fprintf(stderr, ", bare %.2f (%s), R %.3f and %.3f", chosen->bare_us, chosen->bare,
             chosen->ratio_bare, best->ratio_bare);

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "../mem.h"
+#include "../row_names.h"
 #include "../stats.h"
 #include "../table.h"
-#include "pick.h"
 
 static int same_point(const result *a, const result *b) {
   return a->m == b->m && a->n == b->n && a->k == b->k && a->pdl == b->pdl &&
@@ -133,10 +133,10 @@ static void real_cell(table *t, const char *format, double value) {
 
 static void brief_rows(table *t, const char *rows) {
   char text[200];
-  snprintf(text, sizeof text, "%s", pick_short_name(rows));
+  snprintf(text, sizeof text, "%s", row_short_name(rows));
   char *second = strchr(text, '+');
   if (second) *second++ = 0;
-  table_cell(t, "%s%s%s", text, second ? " + " : "", second ? pick_short_name(second) : "");
+  table_cell(t, "%s%s%s", text, second ? " + " : "", second ? row_short_name(second) : "");
 }
 
 static void print_points(const point_list *points, op_kind op, const char *mode, int64_t pdl,

@@ -59,7 +59,21 @@ class Bench(Case):
         name = "glu_bf16_portable_dot_1x2"
         d = self.json("bench", *SHAPE, *QUICK, "--rows", name)
         self.assertIn(name, [l["row"] for l in d["lines"]])
-        self.refused(USAGE, "no_row", "bench", *SHAPE, *QUICK, "--rows", "no_row")
+
+    def test_names_that_no_problem_has_a_row_of(self):
+        """Refused before the weights are made, of which there are too many here."""
+        good, huge = "glu_bf16_portable_dot_1x2", ["--hidden", 2 ** 24, "--intermediate", 2 ** 24]
+        for rows, word in (("no_row", "no_row"), ("", ""), (good + ",", ""), ("," + good, ""),
+                           ("all," + good, "all"), (good + " ", good + " "),
+                           (good[:-1], good[:-1]), ("dot_1x2", "dot_1x2"),
+                           ("down_bf16_portable_dot_1x4", "down_bf16_portable_dot_1x4"),
+                           ("glu_f32_portable_dot_1x2", "glu_f32_portable_dot_1x2")):
+            err = self.refused(USAGE, [f'--rows: "{word}" is no row of op glu', "chosen, all"],
+                               "bench", *huge, *QUICK, "--rows", rows)
+            self.assertNotIn("GiB", err)
+        d = self.json("bench", *SHAPE, *QUICK, "--dtype", "bf16,f32", "--rows",
+                      "glu_f32_portable_dot_1x2")
+        self.assertIn("glu_f32_portable_dot_1x2", [l["row"] for l in d["lines"]])
 
     def test_mlp_layout_bias(self):
         for layout in ["separate", "stacked_gate_first", "stacked_up_first", "interleaved"]:

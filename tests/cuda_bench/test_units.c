@@ -16,6 +16,7 @@
 #include "numbers.h"
 #include "pick.h"
 #include "result.h"
+#include "row_names.h"
 #include "summary.h"
 
 static void assert_near(double a, double b, double relative) {
@@ -227,19 +228,19 @@ static void best_of_a_former_run(void **state) {
 
 static void rows_by_name(void **state) {
   (void)state;
-  assert_string_equal(pick_short_name(ROW_A), "paired_coop_128x72_s6_c1");
-  assert_string_equal(pick_short_name("dot"), "dot");
-  assert_true(pick_named(ROW_A, ROW_A));
-  assert_true(pick_named("x,paired_coop_128x72_s6_c1", ROW_A));
-  assert_false(pick_named("paired_coop_128x72_s6_c", ROW_A));
-  assert_false(pick_named("paired_coop_128x72_s6_c1x,,y", ROW_A));
-  assert_false(pick_named("", ROW_A));
+  assert_string_equal(row_short_name(ROW_A), "paired_coop_128x72_s6_c1");
+  assert_string_equal(row_short_name("dot"), "dot");
+  assert_true(row_names_hold(ROW_A, ROW_A));
+  assert_true(row_names_hold("x,paired_coop_128x72_s6_c1", ROW_A));
+  assert_false(row_names_hold("paired_coop_128x72_s6_c", ROW_A));
+  assert_false(row_names_hold("paired_coop_128x72_s6_c1x,,y", ROW_A));
+  assert_false(row_names_hold("", ROW_A));
   const char *const rows[] = {"glu_bf16_sm90_stream_8x16_s4_c1", ROW_A}, *name;
-  assert_int_equal(pick_unknown(ROW_A ",stream_8x16_s4_c1", rows, 2, &name), 0);
-  assert_int_equal(pick_unknown(ROW_A ",stream_8x16_s4,x", rows, 2, &name), 14);
+  assert_int_equal(row_names_unknown(ROW_A ",stream_8x16_s4_c1", rows, 2, &name), 0);
+  assert_int_equal(row_names_unknown(ROW_A ",stream_8x16_s4,x", rows, 2, &name), 14);
   assert_string_equal(name, "stream_8x16_s4,x");
-  assert_int_equal(pick_unknown(ROW_A ",", rows, 2, &name), -1);
-  assert_int_equal(pick_unknown("", rows, 2, &name), -1);
+  assert_int_equal(row_names_unknown(ROW_A ",", rows, 2, &name), -1);
+  assert_int_equal(row_names_unknown("", rows, 2, &name), -1);
 }
 
 /* ---- tables ---- */

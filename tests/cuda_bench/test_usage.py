@@ -16,6 +16,7 @@ class Arguments(Case):
                 (["--rows", "paired_general_128x128_s2_c1,"], "\"\""),
                 (["--rows", "paired_general_128x128_s2_c1,all"], "\"all\""),
                 (["--rows", "down_pingpong_128x128_s6_c1"], "of op glu"),
+                (["--rows", "glu_f16_sm90_paired_general_128x128_s2_c1"], "for the types"),
                 (["--from", "x.csv"], "--rows best"),
                 (["--part", "3/2"], "--part"), (["--part", "0/2"], "--part"),
                 (["--part", "1"], "--part"), (["--part", "1/2/3"], "--part"),

@@ -1,0 +1,22 @@
+/* Lists of kernel rows by name, as --rows takes them: names joined by commas, each whole or
+ * without the part that all rows of a type share ("paired_coop_128x72_s6_c1"). */
+#ifndef CLI_ROW_NAMES_H
+#define CLI_ROW_NAMES_H
+
+/* "glu_bf16_sm90_paired_coop_128x72_s6_c1" -> "paired_coop_128x72_s6_c1"; rows of the CPU have
+ * no short name. */
+const char *row_short_name(const char *row);
+
+/* Whether the list names this row. */
+int row_names_hold(const char *names, const char *row);
+
+/* The first name of the list that names no row of `rows`; its length, 0: all do.  An empty name
+ * counts as one, of length -1. */
+int row_names_unknown(const char *names, const char *const *rows, int count, const char **name);
+
+/* An exit code: refuses, for --rows, the first such name.  rows: those of op that can be used;
+ * words: what the option takes instead of names. */
+int row_names_check(const char *names, const char *const *rows, int count, const char *op,
+                    const char *words);
+
+#endif /* CLI_ROW_NAMES_H */
