@@ -1,3 +1,4 @@
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -28,7 +29,9 @@ int sink_open(bench_sink *sink, const bench_args *args) {
   strftime(sink->date, sizeof sink->date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
   if (args->csv) {
     sink->csv = strcmp(args->csv, "-") == 0 ? stdout : fopen(args->csv, "w");
-    if (!sink->csv) return cli_error(CLI_INPUT, "--csv: %s cannot be written", args->csv);
+    if (!sink->csv) {
+      return cli_error(CLI_INPUT, "--csv: %s cannot be written: %s", args->csv, strerror(errno));
+    }
     fputs(csv_head, sink->csv);
     if (csv_written(sink) != CLI_OK) {
       if (sink->csv != stdout) fclose(sink->csv);

@@ -84,7 +84,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
       argp_error(state, "--cache-mib: \"%s\" is not a number from 0 to 65536", text);
     }
     return 0;
-  case OPTION_CSV: c->args.csv = text; return 0;
+  case OPTION_CSV: c->args.csv = option_file("csv", text, state); return 0;
   case OPTION_COMMIT: c->args.commit = text; return 0;
   case OPTION_LIST: c->list = 1; return 0;
   case ARGP_KEY_ARG: argp_error(state, "no argument is taken, not \"%s\"", text); return 0;

@@ -25,6 +25,11 @@ int64_t option_integer(const char *name, const char *text, int64_t least, int64_
   return value;
 }
 
+const char *option_file(const char *name, const char *text, struct argp_state *state) {
+  if (!*text) argp_error(state, "--%s: the name of the file is empty", name);
+  return text;
+}
+
 int parse_real(const char *text, double *value) {
   char *end;
   *value = strtod(text, &end);

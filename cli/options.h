@@ -114,5 +114,7 @@ int parse_int(const char *text, int64_t least, int64_t most, int64_t *value);
 int64_t option_integer(const char *name, const char *text, int64_t least, int64_t most,
                        struct argp_state *state);
 int parse_real(const char *text, double *value);
+/* The file given to option --name; an error of argp's for an empty text. */
+const char *option_file(const char *name, const char *text, struct argp_state *state);
 
 #endif /* CLI_OPTIONS_H */

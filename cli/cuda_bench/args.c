@@ -181,7 +181,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case ARGP_KEY_INIT: state->child_inputs[0] = &a->shape; return 0;
   case OPTION_DEVICE: return 0; /* read before */
   case OPTION_ROWS: a->rows = text; return 0;
-  case OPTION_FROM: a->from = text; return 0;
+  case OPTION_FROM: a->from = option_file("from", text, state); return 0;
   case OPTION_SUITE:
     if (!suite_find(text)) argp_error(state, "--suite: \"%s\" is none of " SUITE_NAMES, text);
     a->suite = text;
@@ -189,9 +189,11 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case OPTION_ALONE: a->alone = 1; return 0;
   case OPTION_WITHIN: a->within = real("within", text, 1e6, state) / 100; return 0;
   case OPTION_TUNED: a->tune_cache = text; return 0;
-  case OPTION_READ: a->read_out = text; return 0;
-  case OPTION_INVARIANT_OUT: a->invariant_out = text; return 0;
-  case OPTION_ENERGY: a->energy_out = text; return 0;
+  case OPTION_READ: a->read_out = option_file("read", text, state); return 0;
+  case OPTION_INVARIANT_OUT:
+    a->invariant_out = option_file("invariant", text, state);
+    return 0;
+  case OPTION_ENERGY: a->energy_out = option_file("energy", text, state); return 0;
   case OPTION_ENERGY_MS: a->energy_ms = real("energy-ms", text, 1e5, state); return 0;
   case OPTION_ENERGY_WARM:
     a->energy_warm_ms = real("energy-warm-ms", text, 1e5, state);
@@ -212,8 +214,8 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   case OPTION_PDL: parse_pdl(a, text, state); return 0;
   case OPTION_STABLE: a->stable_weights = 1; return 0;
   case OPTION_RESUME: a->resume = 1; return 0;
-  case OPTION_OUT: a->out = text; return 0;
-  case OPTION_TABLES: a->tables = text; return 0;
+  case OPTION_OUT: a->out = option_file("out", text, state); return 0;
+  case OPTION_TABLES: a->tables = option_file("tables", text, state); return 0;
   case OPTION_COMMIT: a->commit = text; return 0;
   case OPTION_CUBLAS: a->cublas = text; return 0;
   case OPTION_CUBLASLT: a->cublaslt = text; return 0;

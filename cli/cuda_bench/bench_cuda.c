@@ -34,9 +34,12 @@ static int open_all(bench *b) {
   strftime(b->date, sizeof b->date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
   rng_seed(&b->order, a->seed);
   int code = check_environment();
-  const char *const files[] = {a->out, a->read_out, a->invariant_out, a->energy_out};
+  const struct { const char *name; result_kind kind; } files[] = {
+    {a->out, a->shape.op == OP_MLP ? RESULT_MLP : RESULT_GLU}, {a->read_out, RESULT_READ},
+    {a->invariant_out, RESULT_INVARIANT}, {a->energy_out, RESULT_ENERGY},
+  };
   for (int i = 0; i < 4 && code == CLI_OK; i++) {
-    if (files[i]) code = result_writable(files[i]);
+    if (files[i].name) code = result_writable(files[i].name, files[i].kind);
   }
   if (code == CLI_OK && a->from) code = result_read(a->from, 0, &b->former);
   if (code == CLI_OK) code = gpu_open(&b->gpu, a->driver, (int)a->gpu);

@@ -187,13 +187,23 @@ static int check_head(int file, const char *path, const char *head, size_t bytes
                    "written: name another file", path);
 }
 
-int result_writable(const char *path) {
-  char folder[4096];
+int result_writable(const char *path, result_kind kind) {
+  char folder[4096], head[LINE];
+  struct stat about;
+  int file = open(path, O_RDWR | O_APPEND | O_CLOEXEC);
+  if (file >= 0) {
+    int code = CLI_OK;
+    if (fstat(file, &about) == 0 && about.st_size > 0) {
+      code = check_head(file, path, head, format_line(&kinds[kind], NULL, head));
+    }
+    close(file);
+    return code;
+  }
+  if (errno != ENOENT) return cli_error(CLI_INPUT, "%s: %s", path, strerror(errno));
   snprintf(folder, sizeof folder, "%s", path);
   char *slash = strrchr(folder, '/');
   if (slash) slash[slash == folder] = 0; /* "/x" is in "/" */
-  const char *where = access(path, F_OK) == 0 ? path : slash ? folder : ".";
-  if (access(where, W_OK) == 0) return CLI_OK;
+  if (access(slash ? folder : ".", W_OK) == 0) return CLI_OK;
   return cli_error(CLI_INPUT, "%s: %s", path, strerror(errno));
 }
 

@@ -57,7 +57,7 @@ void result_free(result_list *list);
 void result_text(char *field, size_t bytes, const char *text);
 
 /* Whether a line could be appended there, asked before anything is measured: an exit code. */
-int result_writable(const char *path);
+int result_writable(const char *path, result_kind kind);
 /* Appends one line to the file, and the head first where the file is new or empty; each
  * is one write.  A file with another head is refused.  An exit code. */
 int result_append(const char *path, result_kind kind, const result *r);

@@ -112,8 +112,11 @@ class Bench(Case):
             self.assertEqual(lines[2]["gflops"], "")
 
     def test_csv_refused(self):
-        self.refused(INPUT, ["--csv", "no/such"], "bench", *SHAPE, *QUICK, "--csv",
-                     "no/such/out.csv")
+        for path, why in (("no/such/out.csv", "No such file"), (self.folder, "Is a directory")):
+            self.refused(INPUT, [f"--csv: {path} cannot be written: {why}"], "bench", *SHAPE,
+                         *QUICK, "--csv", path)
+        self.refused(USAGE, "--csv: the name of the file is empty", "bench", *SHAPE, *QUICK,
+                     "--csv", "")
 
     def test_csv_quotes_text(self):
         for text in ["plain", "a,b", 'say "hi"', '"', "two\nlines", "cr\rlf\r\n", '",\n"', ""]:

@@ -94,6 +94,16 @@ class Places(Case):
             self.assertNotIn(" us ", err)
         bad = self.folder / "bad.csv"
         bad.write_text("one,two\n1,2\n")
+        for name, said in ((self.folder, "Is a directory"), (bad, "other columns")):
+            for file in ("--out", "--read", "--invariant"):
+                out, err = self.bench(*SHAPE, *QUICK, file, name, code=INPUT)
+                self.assertEqual(out, "")
+                self.assertIn(f"{name}: ", err)
+                self.assertIn(said, err)
+        self.assertEqual(bad.read_text(), "one,two\n1,2\n")
+        for file in ("--out", "--read", "--invariant", "--energy", "--from", "--tables"):
+            _, err = self.bench(*SHAPE, *QUICK, file, "", code=USAGE)
+            self.assertIn(f"{file}: the name of the file is empty", err)
         _, err = self.bench(*SHAPE, "--rows", "best", "--from", bad, code=INPUT)
         self.assertIn("bad.csv", err)
         _, err = self.bench(*SHAPE, *QUICK, "--resume", "--out", bad, code=INPUT)
