@@ -253,9 +253,12 @@ static tglu_status workspace_bytes(const core_entry *entry, int64_t tokens, size
                            : core_lib.glu_workspace_bytes(entry->object, tokens, bytes);
 }
 
-/* The rest of the arguments but the workspace: its size, the current stream, and the
- * result, which is returned; NULL with an exception set. */
-static PyObject *prepare(const core_entry *entry, PyObject *x, bound_call *call)
+/* The rest of the arguments: the current stream, the size of the workspace, itself if one is
+ * kept, and the result, which is returned; NULL with an exception set.  Nothing is kept where
+ * the result could not be made past torch's dispatcher: something there is out of the
+ * ordinary. */
+static PyObject *prepare(const core_entry *entry, PyObject *x, bound_call *call,
+                         core_kept **kept)
 {
   tglu_run_args *args = &call->args;
   const tglu_status status = workspace_bytes(entry, args->tokens, &args->workspace_bytes);
@@ -264,7 +267,10 @@ static PyObject *prepare(const core_entry *entry, PyObject *x, bound_call *call)
   PyObject *out = call->eager ? core_new_plain(call->slot, call->key.dtype, call->shape,
                                                call->dims, &args->out)
                               : NULL;
-  return out ? out : core_new_tensor(x, call->shape, call->dims, &args->out);
+  if (!out) return core_new_tensor(x, call->shape, call->dims, &args->out);
+  if (core_take_kept(call->slot, args->stream, args->workspace_bytes, kept)) return out;
+  Py_DECREF(out);
+  return NULL;
 }
 
 static int64_t workspace_elements(const bound_call *call)
@@ -301,12 +307,16 @@ static void run_object(const core_entry *entry, const tglu_run_args *args, call_
 /* The two that follow take workspace from torch on the current stream, where it may be
  * given away again as soon as the launch is behind it. */
 
-/* Without the GIL.  False, and nothing was run: torch gives no memory that way. */
-static bool run_in_memory(const core_entry *entry, bound_call *call, call_runs *runs)
+/* Without the GIL, and in what is kept if that is not NULL.  False, and nothing was run: torch
+ * gives no memory that way. */
+static bool run_in_memory(const core_entry *entry, bound_call *call, const core_kept *kept,
+                          call_runs *runs)
 {
   core_memory memory = {NULL, NULL};
-  if (call->args.workspace_bytes > 0 &&
-      !core_take_memory(call->slot, call->key.dtype, workspace_elements(call), &memory))
+  if (kept)
+    memory.data = core_kept_data(kept);
+  else if (call->args.workspace_bytes > 0 &&
+           !core_take_memory(call->slot, call->key.dtype, workspace_elements(call), &memory))
     return false;
   call->args.workspace = memory.data;
   run_object(entry, &call->args, runs);
@@ -330,12 +340,14 @@ static bool run_in_tensor(const core_entry *entry, PyObject *x, bound_call *call
 
 static PyObject *run(const core_entry *entry, PyObject *x, bound_call *call, call_runs *runs)
 {
-  PyObject *out = prepare(entry, x, call);
+  core_kept *kept = NULL;
+  PyObject *out = prepare(entry, x, call, &kept);
   if (!out) return NULL;
   bool done;
   Py_BEGIN_ALLOW_THREADS
-  done = run_in_memory(entry, call, runs);
+  done = run_in_memory(entry, call, kept, runs);
   Py_END_ALLOW_THREADS
+  core_put_back(kept);
   if (!done) done = run_in_tensor(entry, x, call, runs);
   if (done && !runs->status) return out;
   Py_DECREF(out);

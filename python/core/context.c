@@ -22,6 +22,8 @@ static bool forks_watched, cuda_lost;
 
 static void lose_cuda(void) { cuda_lost = true; }
 
+bool core_cuda_is_lost(void) { return cuda_lost; }
+
 /* With the first CUDA context: the children of a process that has none may use CUDA. */
 static bool watch_forks(void)
 {

@@ -50,6 +50,7 @@ enum { CORE_SLOTS = 65 };
 /* False with core_error set where the slot is CUDA's and this process was forked from one
  * that had a CUDA context. */
 bool core_may_use(int slot);
+bool core_cuda_is_lost(void); /* the same of all CUDA devices, without an exception */
 /* The slot's context, made at its first use; NULL with an exception set. */
 tglu_context *core_context(int slot);
 PyObject *core_configure(PyObject *self, PyObject *args, PyObject *keywords);
@@ -120,8 +121,9 @@ int core_grad_enabled(void);
 int core_requires_grad(PyObject *tensor);
 /* A new contiguous tensor of like's type on its device, and its address. */
 PyObject *core_new_tensor(PyObject *like, const int64_t *shape, int32_t dims, void **data);
-/* The same for a call past torch's dispatcher, sooner.  NULL without an exception where torch
- * has no such way, or it failed: core_new_tensor says why. */
+/* The same for a call past torch's dispatcher, sooner; on CUDA only for the current device.
+ * NULL without an exception where torch has no such way, or it failed: core_new_tensor says
+ * why. */
 PyObject *core_new_plain(int slot, int32_t dtype, const int64_t *shape, int32_t dims,
                          void **data);
 
@@ -138,6 +140,25 @@ void core_give_back(core_memory *memory);
 bool core_current_stream(int slot, void **stream);
 /* torch.get_num_threads(), or 0 before core_setup. */
 int core_torch_threads(void);
+/* Has `bytes` kept for the current stream of a CUDA slot, by core_reserve on another thread.
+ * 1: done, 0: there are none to be had, -1: exception. */
+int core_ask_reserve(int slot, size_t bytes);
+
+/* ---- keep.c ---- */
+/* Workspace that stays between calls, one a stream.  The GIL guards it. */
+typedef struct core_kept core_kept;
+
+/* What is kept for the stream into *kept, of `bytes` or more, the caller's until it is put
+ * back; kept anew where there is none yet.  NULL where the call must take memory of its own:
+ * on the CPU, for many bytes, while the stream is captured (what a graph holds may be used
+ * by no other), or while another thread has it.  False with an exception set. */
+bool core_take_kept(int slot, void *stream, size_t bytes, core_kept **kept);
+void *core_kept_data(const core_kept *kept);
+/* Right after the launch, since the stream orders who uses it next.  NULL is ignored. */
+void core_put_back(core_kept *kept);
+PyObject *core_reserve(PyObject *self, PyObject *args);
+PyObject *core_workspaces(PyObject *self, PyObject *ignored);
+PyObject *core_clear_workspaces(PyObject *self, PyObject *ignored);
 
 /* ---- call.c ---- */
 PyObject *core_call(PyObject *self, PyObject *const *args, Py_ssize_t count);

@@ -39,7 +39,7 @@ static PyObject *tensor_type, *parameter_type;
 static PyObject *dtypes[4]; /* by tglu_dtype */
 static PyObject *watches;   /* tuple of callables without arguments: true is watched */
 static PyObject *forward_ad, *grad_enabled, *raw_stream, *num_threads;
-static PyObject *empty_cpu, *empty_cuda, *cuda_device, *deterministic; /* NULL: none */
+static PyObject *empty_cpu, *empty_cuda, *cuda_device, *deterministic, *reserve; /* NULL: none */
 static const dl_exchange *exchange;
 
 /* Interned names. */
@@ -76,12 +76,13 @@ PyObject *core_setup(PyObject *self, PyObject *args, PyObject *keywords)
   static char *names[] = {"tensor", "parameter", "bf16", "f16", "f32", "watches",
                           "forward_ad", "grad_enabled", "raw_stream", "num_threads",
                           "exchange", "empty_cpu", "empty_cuda", "cuda_device",
-                          "deterministic", NULL};
-  PyObject *given[15];
-  if (!PyArg_ParseTupleAndKeywords(args, keywords, "$OOOOOO!OOOOOOOOO", names, &given[0],
+                          "deterministic", "reserve", NULL};
+  PyObject *given[16];
+  if (!PyArg_ParseTupleAndKeywords(args, keywords, "$OOOOOO!OOOOOOOOOO", names, &given[0],
                                    &given[1], &given[2], &given[3], &given[4], &PyTuple_Type,
                                    &given[5], &given[6], &given[7], &given[8], &given[9],
-                                   &given[10], &given[11], &given[12], &given[13], &given[14]))
+                                   &given[10], &given[11], &given[12], &given[13], &given[14],
+                                   &given[15]))
     return NULL;
   if (!intern_names()) return NULL;
   const dl_exchange *table = NULL;
@@ -97,6 +98,7 @@ PyObject *core_setup(PyObject *self, PyObject *args, PyObject *keywords)
   keep(&raw_stream, or_null(given[8])), keep(&num_threads, given[9]);
   keep(&empty_cpu, or_null(given[11])), keep(&empty_cuda, or_null(given[12]));
   keep(&cuda_device, or_null(given[13])), keep(&deterministic, or_null(given[14]));
+  keep(&reserve, or_null(given[15]));
   exchange = table;
   Py_RETURN_NONE;
 }
@@ -382,6 +384,14 @@ void core_give_back(core_memory *memory)
   dl_managed *made = memory->owner;
   if (made && made->deleter) made->deleter(made);
   memory->owner = NULL;
+}
+
+int core_ask_reserve(int slot, size_t bytes)
+{
+  if (!reserve) return 0;
+  PyObject *answer = PyObject_CallFunction(reserve, "in", slot - 1, (Py_ssize_t)bytes);
+  Py_XDECREF(answer);
+  return answer ? answer == Py_True : -1;
 }
 
 bool core_current_stream(int slot, void **stream)

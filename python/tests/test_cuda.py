@@ -16,6 +16,7 @@ import torch
 import tileglu
 from support import (ACTIVATIONS, LAYOUTS, Problem, assert_close, merge, poisoned,
                      skip_without_gpu)
+from tileglu import _core
 
 DTYPES = (torch.bfloat16, torch.float16)
 
@@ -24,9 +25,12 @@ skip_without_gpu()
 
 @pytest.fixture(autouse=True)
 def nan_in_new_memory(request):
-    # Filling is not part of a graph's first call, and not of the quick way to a result.
-    if "capture" in request.node.name or "quick" in request.node.name:
+    # Filling is not part of a graph's first call, and not of the quick way to a result, where
+    # alone workspace is kept.
+    if any(word in request.node.name for word in ("capture", "quick", "kept")):
+        tileglu.clear_workspaces()
         yield
+        torch.cuda.synchronize()
         return
     with poisoned():
         yield
@@ -129,6 +133,7 @@ def test_nothing_is_copied():
 @pytest.mark.parametrize("inference", [False, True])
 def test_quick_memory_and_that_workspace_is_given_back(inference):
     problem = make(16, 1024, 2816)
+    want = problem.mlp().cpu()
     with torch.inference_mode(inference):
         like = torch.empty_like(problem.x)
         before = torch.cuda.memory_allocated()
@@ -137,10 +142,13 @@ def test_quick_memory_and_that_workspace_is_given_back(inference):
         del grown
         for _ in range(20):
             out = tileglu.mlp(problem.x, problem.gate, problem.up, problem.down)
-            assert torch.cuda.memory_allocated() - before == of_a_result
+            sizes = [size for *_, size in _core.workspaces()]
+            assert len(sizes) <= 1 and sum(sizes) <= 4 << 20
+            assert torch.cuda.memory_allocated() - before == of_a_result + sum(sizes)
             assert out.stride() == like.stride() and out.is_inference() == inference
-        assert_close(out.cpu(), problem.mlp().cpu(), 2816)
+        assert_close(out.cpu(), want, 2816)
         del out
+        tileglu.clear_workspaces()
         assert torch.cuda.memory_allocated() == before
 
 
@@ -156,6 +164,187 @@ def test_weights_changed_in_place_and_memory_used_again():
             assert_close(tileglu.glu(problem.x, problem.gate, problem.up), problem.glu(), 512)
         del problem
     assert reused > 0, "no address came back: nothing was tested"
+
+
+# ---- workspace kept between eager calls (test_workspace.py has the rules) ----
+
+KEEPS = hasattr(torch.Tensor, "__dlpack_c_exchange_api__") and hasattr(
+    torch._C, "_cuda_beginAllocateCurrentThreadToPool")
+needs_kept = pytest.mark.skipif(not KEEPS, reason="skipped: nothing is kept with this torch")
+
+
+def kept():
+    """{stream: bytes} of cuda:0."""
+    return {stream: size for device, stream, size in _core.workspaces() if device == 0}
+
+
+def mlp(problem, rows=None):
+    return tileglu.mlp(problem.x[:rows], problem.gate, problem.up, problem.down)
+
+
+def requested():
+    """Bytes that live tensors and workspaces asked for, without the allocator's rounding."""
+    return torch.cuda.memory_stats()["requested_bytes.all.current"]
+
+
+@needs_kept
+def test_kept_grows_and_is_let_go():
+    problem = make(64, 512, 14336)
+    wants = {rows: problem.mlp()[:rows] for rows in (1, 4, 16, 64)}
+    before, sizes = (torch.cuda.memory_allocated(), requested()), []
+    for rows in (1, 4, 64, 16, 1, 64):
+        assert_close(mlp(problem, rows), wants[rows], 14336)
+        sizes.append(kept()[0])
+    assert sizes == sorted(sizes) and sizes[0] < sizes[-1] <= 4 << 20
+    assert sizes[-1] >= 64 * 14336 * 2 and len(kept()) == 1
+    assert requested() - before[1] == sizes[-1]
+    tileglu.clear_workspaces()
+    assert (torch.cuda.memory_allocated(), requested()) == before and not kept()
+
+
+@needs_kept
+def test_kept_up_to_a_size():
+    problem = make(300, 256, 14336)  # 8.6 MB
+    want, before = problem.mlp(), requested()
+    assert_close(mlp(problem), want, 14336)
+    assert not kept() and requested() == before
+    assert_close(mlp(problem, 1), want[:1], 14336)
+    assert kept() and requested() - before == kept()[0]
+
+
+@needs_kept
+def test_kept_by_two_streams_at_once():
+    problems = [make(16, 512, 4096, seed=seed) for seed in range(2)]
+    streams = [torch.cuda.Stream() for _ in problems]
+    wants = [mlp(problem) for problem in problems]
+    torch.cuda.synchronize()
+    outs = ([], [])
+    for _ in range(200):
+        for problem, stream, out in zip(problems, streams, outs):
+            with torch.cuda.stream(stream):
+                out.append(mlp(problem))
+    torch.cuda.synchronize()
+    assert set(kept()) >= {stream.cuda_stream for stream in streams}
+    for out, want in zip(outs, wants):
+        assert all(torch.equal(one, want) for one in out)
+
+
+@needs_kept
+def test_kept_memory_is_the_streams():
+    """What is let go while the device still works on it goes to the stream's own next."""
+    problem, stream = make(16, 512, 4096), torch.cuda.Stream()
+    want = mlp(problem)
+    torch.cuda.synchronize()
+    for _ in range(20):
+        with torch.cuda.stream(stream):
+            busy(2_000_000)
+            out = mlp(problem)
+            size = kept()[stream.cuda_stream]
+        tileglu.clear_workspaces()  # the default stream is current
+        others = [torch.full((size // 2,), float("nan"), device="cuda", dtype=torch.bfloat16)
+                  for _ in range(8)]
+        torch.cuda.synchronize()
+        assert torch.equal(out, want)
+        del others
+
+
+@needs_kept
+def test_kept_and_threads_on_one_stream():
+    problems = [make(16, 512, 4096, seed=seed) for seed in range(4)]
+    wants = [mlp(problem) for problem in problems]
+    stream, failures = torch.cuda.Stream(), []
+    torch.cuda.synchronize()
+
+    def work(index):
+        try:
+            with torch.cuda.stream(stream):
+                outs = [mlp(problems[index]) for _ in range(300)]
+                stream.synchronize()
+            if not all(torch.equal(out, wants[index]) for out in outs):
+                failures.append(f"thread {index}: another result")
+        except Exception as error:  # pylint: disable=broad-except
+            failures.append(repr(error))
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert not failures, failures
+    assert set(kept()) == {0, stream.cuda_stream}
+
+
+@needs_kept
+def test_kept_is_not_what_a_capture_takes():
+    """A graph replayed on another stream while eager calls run shares nothing with them."""
+    first, second = make(16, 512, 4096), make(16, 512, 4096, seed=1)
+    side, want, other = torch.cuda.Stream(), mlp(first), mlp(second)
+    with torch.cuda.stream(side):
+        mlp(first)
+    torch.cuda.synchronize()
+    before = kept()
+    assert set(before) == {0, side.cuda_stream}
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):  # has one kept of its own
+        captured = mlp(first)
+    assert kept() == before
+    for stream in (torch.cuda.Stream(), torch.cuda.current_stream()):
+        for _ in range(100):
+            captured.zero_()
+            torch.cuda.synchronize()
+            with torch.cuda.stream(stream):
+                graph.replay()
+            with torch.cuda.stream(side):
+                outs = [mlp(second) for _ in range(3)]
+            outs += [mlp(second) for _ in range(3)]
+            torch.cuda.synchronize()
+            assert torch.equal(captured, want)
+            assert all(torch.equal(out, other) for out in outs)
+    tileglu.clear_workspaces()
+    torch.cuda.empty_cache()
+    captured.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(captured, want)
+
+
+@needs_kept
+def test_kept_outside_pools():
+    """A pool that this thread's memory is routed into gets nothing that stays."""
+    problem, pool = make(16, 512, 4096), torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        out = mlp(problem)
+        assert kept()
+    used = sum(block["size"] for segment in torch.cuda.memory_snapshot()
+               if tuple(segment["segment_pool_id"]) == tuple(pool.id)
+               for block in segment["blocks"] if block["state"] == "active_allocated")
+    assert out.nbytes <= used < kept()[0], f"{used} bytes of the pool are in use"
+    assert_close(out, problem.mlp(), 4096)
+    del out
+
+
+@needs_kept
+def test_kept_and_compiled_code_in_graphs():
+    """The warm-up of compiled code's graphs runs eagerly, with a pool that must not grow."""
+    pytest.importorskip("triton", reason="skipped: no triton for the inductor")
+    if not (shutil.which("gcc") or shutil.which("cc")):
+        pytest.skip("skipped: no C compiler for triton")
+    torch._dynamo.reset()
+    problem = make(16, 512, 4096)
+    with torch.library._scoped_library("tileglu_test", "DEF") as library, torch.no_grad():
+        library.define("inside(Tensor x) -> Tensor")
+        library.impl("inside", lambda x: tileglu.mlp(x, problem.gate, problem.up, problem.down),
+                     "CUDA")
+        torch.library.register_fake("tileglu_test::inside", torch.empty_like, lib=library)
+        compiled = torch.compile(lambda x: torch.ops.tileglu_test.inside(x * 2) + 1,
+                                 fullgraph=True, mode="reduce-overhead")
+        want = tileglu.mlp(problem.x * 2, problem.gate, problem.up, problem.down) + 1
+        for _ in range(5):
+            torch.compiler.cudagraph_mark_step_begin()
+            torch.testing.assert_close(compiled(problem.x), want, rtol=2 ** -6, atol=2 ** -6)
+            assert torch.equal(tileglu.mlp(problem.x * 2, problem.gate, problem.up,
+                                           problem.down) + 1, want)
+    torch._dynamo.reset()
 
 
 # ---- streams ----

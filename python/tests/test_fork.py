@@ -2,28 +2,10 @@
 GPU: the library makes CPU contexts where CUDA's are asked for, and stand-ins for CUDA tensors
 hold CPU tensors.  test_cuda.py has the case itself."""
 
-import re
-
 import pytest
 
-from test_package import PACKAGE, compile_library, copy_of, python, tool
-
-# In the real library's place; what it lacks is found in that one, which it needs.
-CPU_FOR_CUDA = """
-#include <dlfcn.h>
-#include <stdint.h>
-#include <string.h>
-int tglu_context_create(void *options, void **context)
-{
-  struct { size_t size; int32_t backend, device; } head;
-  memcpy(&head, options, sizeof head);
-  head.backend = 1, head.device = 0;
-  memcpy(options, &head, sizeof head);
-  int (*create)(void *, void **);
-  void *symbol = dlsym(RTLD_NEXT, "tglu_context_create");
-  memcpy(&create, &symbol, sizeof create);
-  return create(options, context);
-}"""
+import stand_in
+from test_package import python
 
 BEGIN = """
 import os, torch, tileglu
@@ -84,14 +66,7 @@ def in_child(function):
 
 @pytest.fixture(name="folder", scope="module")
 def a_folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cpu_for_cuda")
-    package = copy_of(PACKAGE, folder)
-    library = package / "libtileglu.so"
-    soname = re.search(r"SONAME.*\[(.*)\]", tool("readelf", "-d", str(library))).group(1)
-    real = library.rename(package / soname)
-    compile_library(package, "libtileglu.so", CPU_FOR_CUDA, "-Wl,--no-as-needed", str(real),
-                    f"-Wl,-rpath,{package}", "-ldl")
-    return folder
+    return stand_in.build(tmp_path_factory.mktemp("cpu_for_cuda"))
 
 
 def test_a_child_forked_after_use_is_refused(folder):

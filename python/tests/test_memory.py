@@ -1,13 +1,12 @@
 """Where results and workspace come from: torch's quick ways, and what happens where they are
 missing, refuse or give something else."""
 
-import ctypes
-
 import pytest
 import torch
 import torch.utils._python_dispatch
 
 import tileglu
+from stand_in import Table
 from support import Problem, assert_close, poisoned
 from tileglu import _ops
 
@@ -107,62 +106,6 @@ def test_a_quick_way_that_gives_something_else(instead):
 
 
 # ---- workspace from DLPack's table ----
-
-class DlTensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32),
-                ("device_id", ctypes.c_int32), ("dims", ctypes.c_int32),
-                ("dtype", ctypes.c_uint8 * 4), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
-
-
-class DlManaged(ctypes.Structure):
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32),
-                ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
-                ("flags", ctypes.c_uint64), ("tensor", DlTensor)]
-
-
-DELETE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(DlTensor),
-                            ctypes.POINTER(ctypes.POINTER(DlManaged)), ctypes.c_void_p,
-                            ctypes.c_void_p)
-ALLOCATE_AT = 2  # its place among the table's pointers, behind the header
-
-
-class Table:
-    """A copy of torch's table whose allocator counts, and fails or lies as it is told."""
-
-    def __init__(self, fails=False, **lies):
-        python = ctypes.pythonapi
-        python.PyCapsule_GetPointer.restype = ctypes.c_void_p
-        python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-        python.PyCapsule_New.restype = ctypes.py_object
-        python.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        self.name = b"dlpack_exchange_api"
-        self.table = (ctypes.c_void_p * 7).from_buffer_copy(
-            (ctypes.c_void_p * 7).from_address(python.PyCapsule_GetPointer(TABLE, self.name)))
-        real, self.asked, self.live, self.deleters = ALLOCATE(self.table[ALLOCATE_AT]), [], 0, {}
-
-        def allocate(like, out, context, error):
-            self.asked.append(like.contents.shape[0])
-            if fails:
-                return -1
-            status = real(like, out, context, error)
-            made = out[0].contents
-            address = ctypes.addressof(made)
-            self.deleters[address] = made.deleter
-            made.deleter = ctypes.cast(self.delete, ctypes.c_void_p).value
-            self.live += 1
-            for name, value in lies.items():
-                setattr(made if hasattr(made, name) else made.tensor, name, value)
-            return status
-
-        def delete(address):
-            self.live -= 1
-            DELETE(self.deleters.pop(address))(address)
-        self.delete, self.allocate = DELETE(delete), ALLOCATE(allocate)
-        self.table[ALLOCATE_AT] = ctypes.cast(self.allocate, ctypes.c_void_p).value
-        self.capsule = python.PyCapsule_New(self.table, self.name, None)
-
 
 @needs_table
 def test_workspace_is_given_back():

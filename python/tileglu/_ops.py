@@ -6,12 +6,37 @@ torch.ops.tileglu: autocast casts, autograd refuses, compilers see the fake
 implementation, and the CPU or CUDA implementation ends in the same C call.
 """
 
+import threading
+
 import torch
 
 from . import __file__ as _package_file
 from . import __version__, _core, _rules
 
 _MLP, _EAGER = 1, 2  # bits of the mode, as in core/call.c
+
+
+def _reserve(index, size):
+    """Has workspace kept for the current stream of CUDA device `index`, where C cannot: on a
+    thread of its own.  torch may be routing this thread's memory into a pool (a MemPool, that
+    of compiled code's CUDA graphs), and there nothing may stay.  Returns whether it is kept."""
+    stream, kept = torch._C._cuda_getCurrentStream(index), []
+
+    def work():
+        try:
+            torch._C._cuda_setStream(stream_id=stream[0], device_index=stream[1],
+                                     device_type=stream[2])
+            kept.append(_core.reserve(index, size))
+        except Exception:  # pylint: disable=broad-except
+            pass  # the call takes memory of its own, and torch says then what is wrong
+
+    thread = threading.Thread(target=work, name="tileglu workspace", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # no thread to be had, or the interpreter ends
+        return False
+    thread.join()
+    return kept == [True]
 
 
 def _setup(**instead):
@@ -37,7 +62,9 @@ def _setup(**instead):
         "empty_cpu": getattr(compiled, "_empty_strided_cpu", None),
         "empty_cuda": getattr(compiled, "_empty_strided_cuda", None),
         "cuda_device": getattr(c, "_cuda_getDevice", None),
-        "deterministic": getattr(c, "_get_deterministic_algorithms", None)}
+        "deterministic": getattr(c, "_get_deterministic_algorithms", None),
+        # Only where torch routes memory into pools by thread.
+        "reserve": _reserve if hasattr(c, "_cuda_beginAllocateCurrentThreadToPool") else None}
     _core.setup(**{**given, **instead})
     return None not in watches and hasattr(torch.autograd.forward_ad, "_current_level")
 
