@@ -20,15 +20,21 @@ static const struct {
   {"cpu", bench_cpu},
 };
 
-/* Whether the options say --device cuda: that bench has options of its own. */
+/* Whether the options say --device cuda, the last of them where there are more: that bench
+ * has options of its own.  As with all options, a beginning will do that no other has. */
 static int device_is_cuda(int argc, char **argv) {
-  for (int i = 1; i < argc; i++) {
-    if (strcmp(argv[i], "--device=cuda") == 0) return 1;
-    if (strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
-      return strcmp(argv[i + 1], "cuda") == 0;
+  static const char name[] = "--device";
+  const char *device = "";
+  for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+    const size_t length = strcspn(argv[i], "=");
+    if (length < strlen("--de") || length >= sizeof name ||
+        strncmp(argv[i], name, length) != 0) {
+      continue;
     }
+    if (argv[i][length]) device = argv[i] + length + 1;
+    else if (i + 1 < argc) device = argv[++i];
   }
-  return 0;
+  return strcmp(device, "cuda") == 0;
 }
 
 typedef struct bench_command {

@@ -52,6 +52,20 @@ class Arguments(Case):
         _, err = self.start([*self.command(), "--device", "tpu", *SHAPE], USAGE, {})
         self.assertIn("tpu", err)
 
+    def test_the_device_as_any_option_is_given(self):
+        """Shortened, and the last of several."""
+        for words in (["--dev", "cuda"], ["--de=cuda"], ["--device", "cpu", "--device", "cuda"],
+                      ["--device=cpu", "--devic=cuda"]):
+            out, _ = self.start([*self.command(), *words, "--help"], OK, {})
+            self.assertIn("--cublas", out, words)
+        for words in (["--device=cuda", "--device", "cpu"], ["--device", "cuda", "--de=cpu"],
+                      ["--dtype", "bf16"]):
+            out, _ = self.start([*self.command(), *words, "--help"], OK, {})
+            self.assertIn("--cache-mib", out, words)
+        for words in (["--devices=cuda"], ["--device"], ["--d", "cuda"], ["--", "--device=cuda"]):
+            _, err = self.start([*self.command(), *SHAPE, *words], USAGE, {})
+            self.assertIn(words[0], err)
+
     def test_environment(self):
         _, err = self.bench(*SHAPE, *QUICK, code=USAGE, TILEGLU_ROW="x")
         self.assertIn("TILEGLU_ROW", err)
