@@ -115,7 +115,7 @@ void offer_argp(offered_argp *offered, const struct argp *shared, const int *ref
   }
 }
 
-static void log_warnings(void *user, tglu_log_level level, const char *message) {
+void log_warnings(void *user, tglu_log_level level, const char *message) {
   (void)user;
   if (level == TGLU_LOG_WARNING) cli_warn("%s", message);
 }

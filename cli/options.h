@@ -30,6 +30,8 @@ typedef struct place_args {
 
 extern const struct argp place_argp;       /* its input is a place_args            */
 void place_init(place_args *args);
+/* The log of a context (tglu_context_options.log) that prints its warnings. */
+void log_warnings(void *user, tglu_log_level level, const char *message);
 
 /* --device NAME, the same as --backend NAME, for subcommands that have no --device of
  * their own; its input is a place_args. */

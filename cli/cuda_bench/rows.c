@@ -1,7 +1,9 @@
 #include "rows.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../cli.h"
 #include "../mem.h"
@@ -21,6 +23,7 @@ static int open_context(const kernel_rows *rows, int force, int pdl, tglu_contex
   o.batch_invariant = force == ROWS_INVARIANT;
   o.tune_cache = force == ROWS_PLANNER && args->tune_cache ? args->tune_cache : "";
   o.cuda_library = args->driver;
+  if (*o.tune_cache && out == &rows->planner[0]) o.log = log_warnings; /* once */
   if (tglu_context_create(&o, out) == TGLU_OK) return CLI_OK;
   return cli_library_error(CLI_RUNTIME, "context%s%s", row ? " with row " : "", row ? row : "");
 }
@@ -38,6 +41,10 @@ static int context_of(kernel_rows *rows, int force, int pdl, tglu_context **cont
 int rows_open(kernel_rows *rows, const cuda_args *args) {
   memset(rows, 0, sizeof *rows);
   rows->args = args;
+  if (args->tune_cache && *args->tune_cache && access(args->tune_cache, F_OK) != 0) {
+    cli_warn("--tune-cache: %s: %s: the choice is the cost model's", args->tune_cache,
+             strerror(errno));
+  }
   if (open_context(rows, ROWS_PLANNER, 0, &rows->planner[0])) return CLI_RUNTIME;
   int count = tglu_row_count(rows->planner[0]);
   rows->items = mem_zeroed((size_t)(count > 0 ? count : 1), sizeof *rows->items);

@@ -291,9 +291,18 @@ class Further(Case):
         (chosen,) = [l["row"] for l in self.lines() if l["chosen"] == "1"]
         self.assertEqual(chosen, best["row"])
 
-    def test_a_missing_cache_is_no_failure(self):
-        self.measure("--tune-cache", self.folder / "tune.txt")
-        self.assertEqual(len(self.lines()), 1)
+    def test_a_missing_or_bad_cache_is_no_failure(self):
+        """But said, once: the choice is not a winner then."""
+        missing, bad = self.folder / "tune.txt", self.folder / "bad.txt"
+        bad.write_text("no cache")
+        for name, said in ((missing, "No such file"), (bad, "does not begin with"),
+                           (self.folder, "it is a folder")):
+            self.out.unlink(missing_ok=True)
+            _, err = self.measure("--tune-cache", name, "--pdl", "0,1")
+            self.assertEqual(len(self.lines()), 2)
+            self.assertEqual(err.count("warning"), 1, err)
+            self.assertIn(f"{name}: ", err)
+            self.assertIn(said, err)
 
 
 class Protocol(Case):
