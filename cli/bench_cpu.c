@@ -1,6 +1,7 @@
 /* The bench on the CPU: contenders, rotating weights, rounds in random order. */
 #include <math.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -33,6 +34,7 @@ typedef struct contender {
 typedef struct point {
   const bench_args *args;
   const tools *tools;
+  tglu_context *planner;  /* with no row forced   */
   spec spec;
   int64_t copies;
   weights *weights;
@@ -101,7 +103,7 @@ static int add_row(point *p, const char *forced) {
   }
   contender *c = add_contender(p, ROW);
   c->context = own;
-  c->chosen = !forced;
+  c->chosen = !forced && !p->args->place.options.row;
   c->ops = mem_zeroed((size_t)p->copies, sizeof *c->ops);
   for (int64_t i = 0; i < p->copies; i++) {
     tglu_status status = op_create(&c->ops[i], p->spec.op, context, &p->weights[i].desc);
@@ -150,7 +152,7 @@ static int add_unfused(point *p) {
   snprintf(c->name, sizeof c->name, "unfused");
   c->unfused = mem_zeroed((size_t)p->copies, sizeof *c->unfused);
   for (int64_t i = 0; i < p->copies; i++) {
-    tglu_status status = baseline_new(&c->unfused[i], p->spec.op, p->tools->context,
+    tglu_status status = baseline_new(&c->unfused[i], p->spec.op, p->planner,
                                       &p->weights[i].desc, p->tools->hot, p->tools->threads);
     if (status != TGLU_OK) return cli_library_error(CLI_RUNTIME, "the unfused way");
   }
@@ -371,11 +373,26 @@ static int check_rows(const bench_args *args, tglu_context *context) {
   return code;
 }
 
+/* The unfused way's context where --row forces a row, which it has no use for. */
+static int open_planner(const bench_args *args, tglu_context **own) {
+  tglu_context_options options = args->place.options;
+  options.row = NULL;
+  if (!args->place.options.row) return CLI_OK;
+  tglu_status status = tglu_context_create(&options, own);
+  return status == TGLU_OK ? CLI_OK : cli_library_error(place_exit_code(status), "context");
+}
+
 int bench_cpu(const bench_args *args, bench_sink *sink) {
   tools t;
+  tglu_context *own = NULL;
+  if (getenv("TILEGLU_ROW")) {
+    return cli_error(CLI_USAGE, "the environment sets TILEGLU_ROW, which the unfused way cannot "
+                     "use: unset it, or give --row");
+  }
   int code = tools_open(&t, &args->place);
   if (code != CLI_OK) return code;
   code = check_rows(args, t.context);
+  if (code == CLI_OK) code = open_planner(args, &own);
   snprintf(sink->device, sizeof sink->device, "%s",
            t.info.device_name ? t.info.device_name : "unnamed");
   snprintf(sink->isa, sizeof sink->isa, "%s", t.info.cpu_isa ? t.info.cpu_isa : "?");
@@ -389,11 +406,13 @@ int bench_cpu(const bench_args *args, bench_sink *sink) {
     point *p = mem_zeroed(1, sizeof *p);
     p->args = args;
     p->tools = &t;
+    p->planner = own ? own : t.context;
     p->spec = shape_at(&args->shape, i);
     code = measure(p, sink, &random, &bar, (int64_t)i);
     mem_free(p);
   }
   progress_end(&bar);
+  tglu_context_destroy(own);
   tools_close(&t);
   return code;
 }

@@ -60,6 +60,19 @@ class Bench(Case):
         d = self.json("bench", *SHAPE, *QUICK, "--rows", name)
         self.assertIn(name, [l["row"] for l in d["lines"]])
 
+    def test_a_forced_row(self):
+        """It stands where the choice would, and is not called one; the unfused way is the same."""
+        glu, down = "glu_bf16_portable_dot_1x2", "down_bf16_portable_dot_1x4"
+        for op, row in (("glu", glu), ("mlp", glu), ("mlp", down)):
+            d = self.json("bench", *SHAPE, *QUICK, "--op", op, "--row", row)
+            first, *others = d["lines"]
+            self.assertIn(row, first["row"].split(" + "))
+            self.assertEqual([line["row"] for line in others], ["unfused", "read"])
+            self.assertEqual([line["chosen"] for line in d["lines"]], [False] * 3)
+        self.refused(RUNTIME, "glu_f32_portable_dot_1x2", "bench", *SHAPE, *QUICK, "--row",
+                     "glu_f32_portable_dot_1x2")
+        self.refused(USAGE, ["TILEGLU_ROW", "--row"], "bench", *SHAPE, *QUICK, TILEGLU_ROW=glu)
+
     def test_names_that_no_problem_has_a_row_of(self):
         """Refused before the weights are made, of which there are too many here."""
         good, huge = "glu_bf16_portable_dot_1x2", ["--hidden", 2 ** 24, "--intermediate", 2 ** 24]
