@@ -122,8 +122,8 @@ static const char doc[] =
   "  tileglu tune --hidden 4096 --intermediate 14336 --tokens 1,16,64 --op glu\n"
   "\n"
   "Exit status: 0 every winner is stored; 1 they are, but a row failed or was wrong; 2 wrong "
-  "use; 3 a winner could not be stored; 4 memory, device or backend failed, or no row serves "
-  "a problem.";
+  "use; 3 a winner could not be stored; 4 memory, device or backend failed, or of a problem "
+  "no row could be measured.";
 
 static void defaults(tune_args *a) {
   static const int64_t tokens[] = {1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768,
@@ -156,16 +156,33 @@ typedef struct tuner {
   char glu[96];           /* the last winner of op glu; "": it has none        */
 } tuner;
 
+/* Why what the options ask for cannot be done by this backend, or in this place; NULL: it
+ * can. */
+static const char *refusal(const tuner *t, int *code) {
+  *code = CLI_USAGE;
+  if (t->info.backend == TGLU_BACKEND_CPU) {
+    if (t->args->near) return "--near: the cpu backend predicts no times";
+    if (t->args->pdl) return "--pdl: the cpu backend launches no kernels";
+  }
+  *code = CLI_INPUT;
+  if (*t->info.tune_cache || t->args->dry_run) return NULL;
+  return "nothing is measured, since no winner could be stored: there is no cache (--tune-cache "
+         "or TILEGLU_TUNE_CACHE is empty, or neither XDG_CACHE_HOME nor HOME is a usable path); "
+         "--tune-cache FILE names one, --dry-run needs none";
+}
+
 static int open_tuner(tuner *t) {
   tglu_context_options *o = &t->args->place.options;
   o->device = (int32_t)t->args->gpu;
+  int code = CLI_OK;
   tglu_status status = tglu_context_create(o, &t->context);
   if (status != TGLU_OK) return cli_library_error(place_exit_code(status), "context");
   tglu_context_info_init(&t->info);
   tglu_context_get_info(t->context, &t->info);
-  if (t->args->near && t->info.backend == TGLU_BACKEND_CPU) {
+  const char *why = refusal(t, &code);
+  if (why) {
     tglu_context_destroy(t->context);
-    return cli_error(CLI_USAGE, "--near: the cpu backend predicts no times");
+    return cli_error(code, "%s", why);
   }
   o->backend = t->info.backend; /* the worker's too */
   t->args->gpu = t->info.device;
@@ -288,16 +305,19 @@ static void report(tuner *t, const tune_point *p, const candidate *best,
   report_json(t, p, best, second);
 }
 
-/* What is wrong with rows, once each. */
-static void note_flaws(tuner *t, const tune_point *p) {
+/* What is wrong with rows, once each; returns how many there are. */
+static int note_flaws(tuner *t, const tune_point *p) {
   char name[256];
+  int flawed = 0;
   spec_text(&p->spec, name, sizeof name);
   for (int i = 0; i < p->count; i++) {
     const candidate *c = &p->list[i];
     if (c->state != TUNE_WRONG && c->state != TUNE_FAILED) continue;
-    t->flawed = 1;
+    flawed++;
     if (c->state == TUNE_WRONG) cli_warn("%s: %s: %s", name, c->name, c->why);
   }
+  t->flawed |= flawed > 0;
+  return flawed;
 }
 
 /* A line on standard error, over a progress bar where there is one. */
@@ -318,13 +338,15 @@ static int tune_point_at(tuner *t, size_t index, op_kind op) {
   if (code == CLI_OK) {
     char name[256];
     spec_text(&p->spec, name, sizeof name);
-    note_flaws(t, p);
+    const int flawed = note_flaws(t, p);
     report(t, p, best, second);
     if (best) {
       say_winner(p, name, best);
       code = store(t, p, best, second);
     } else {
-      code = cli_error(CLI_RUNTIME, "%s: no row serves it", name);
+      code = flawed ? cli_error(CLI_RUNTIME, "%s: no row is left: %d failed, were wrong or took "
+                                "too long", name, flawed)
+                    : cli_error(CLI_RUNTIME, "%s: no row serves it", name);
     }
   }
   mem_free(p);

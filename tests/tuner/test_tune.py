@@ -300,7 +300,7 @@ class Gpu(Case):
     def test_all_fail(self):
         found, err = self.tune(*SHAPE, *CUDA, code=RUNTIME, FAULT_CRASH="glu_bf16")
         self.assertIsNone(found["points"][0]["row"])
-        self.assertIn("no row serves", err)
+        self.assertIn("no row is left", err)
         self.assertFalse(self.cache.exists())
         found, err = self.tune(*SHAPE, *CUDA, code=RUNTIME, FAKE_WRONG="glu_bf16")
         self.assertFalse(self.cache.exists())
@@ -477,9 +477,28 @@ class Places(Case):
         self.assertIn("TILEGLU_TUNE_CACHE", err)
         self.assertIn(named, err)
 
+    def check_nowhere(self, *words, **variables):
+        """There is no cache at all: said before anything is measured, unless nothing is stored."""
+        out, err = self.tileglu("tune", *self.WORDS, *words, code=UNSAVED, **variables)
+        self.assertEqual(out, "")
+        for word in ("HOME", "TILEGLU_TUNE_CACHE", "--tune-cache FILE", "--dry-run"):
+            self.assertIn(word, err)
+        self.assertNotIn("tuning on", err)
+        found, _ = self.tune(*self.WORDS, *words, "--dry-run", **variables)
+        self.assertGreater(found["points"][0]["us"], 0)
+
+    def test_no_row_is_left(self):
+        _, err = self.tileglu("tune", *self.WORDS, "--candidate-limit", "0.001", "--sample-ms",
+                              "20", code=RUNTIME)
+        self.assertIn("no row is left", err)
+        self.assertNotIn("no row serves", err)
+        self.assertFalse(self.cache.exists())
+
     def test_homes(self):
         for home in (None, "", "/", "relative"):
-            self.check_unsaved("HOME", HOME=home)
+            self.check_nowhere(HOME=home, TILEGLU_TUNE_CACHE=None, XDG_CACHE_HOME=None)
+        self.check_nowhere(HOME=self.folder, TILEGLU_TUNE_CACHE="")
+        self.check_nowhere("--tune-cache", "")
         self.check_unsaved("/nonexistent/.cache/tileglu/tune.txt", HOME="/nonexistent")
         self.assertFalse(os.path.exists("/nonexistent"))
         self.assertFalse(os.path.exists("/.cache"))
@@ -521,6 +540,7 @@ class Usage(Case):
                             ([*shape, "--within", "0.5"], "--within"),
                             ([*shape, "--near", "0"], "--near"),
                             ([*shape, "--near", "4", "--backend", "cpu"], "--near"),
+                            ([*shape, "--pdl", "1", "--backend", "cpu"], "--pdl"),
                             ([*shape, "--pdl", "2"], "--pdl"),
                             ([*shape, "--candidate-limit", "0"], "--candidate-limit"),
                             ([*shape, "--sample-ms", "x"], "--sample-ms"),
