@@ -160,7 +160,11 @@ static int add_unfused(point *p) {
   if (baseline_scratch_bytes(&c->unfused[0], p->spec.tokens, &bytes) != TGLU_OK) {
     return cli_library_error(CLI_RUNTIME, "the unfused way");
   }
-  if (guard_new(&p->scratch, bytes, 0) != 0) return cli_error(CLI_RUNTIME, "out of memory");
+  if (guard_new(&p->scratch, bytes, 0) != 0) {
+    return cli_error(CLI_RUNTIME, "--tokens %lld: out of memory for the unfused way's "
+                     "intermediates, %.1f GiB", (long long)p->spec.tokens,
+                     (double)bytes / 0x1p30);
+  }
   return CLI_OK;
 }
 

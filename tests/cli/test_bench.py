@@ -60,6 +60,10 @@ class Bench(Case):
         d = self.json("bench", *SHAPE, *QUICK, "--rows", name)
         self.assertIn(name, [l["row"] for l in d["lines"]])
 
+    def test_too_many_tokens(self):
+        self.refused(RUNTIME, ["--tokens 1099511627776", "unfused", "GiB"], "bench", *SHAPE, *QUICK,
+                     "--tokens", 2 ** 40)
+
     def test_a_forced_row(self):
         """It stands where the choice would, and is not called one; the unfused way is the same."""
         glu, down = "glu_bf16_portable_dot_1x2", "down_bf16_portable_dot_1x4"
