@@ -73,6 +73,8 @@ if not _setup():
     _EAGER = None
 _EAGER_GLU, _EAGER_MLP = _EAGER, None if _EAGER is None else _EAGER | _MLP
 _call = _core.call
+# Other tracers than dynamo are seen in C; this is the cheapest function that it takes for true.
+_traced = torch.compiler.is_dynamo_compiling
 
 
 def glu(x, gate=None, up=None, *, gate_up=None, layout=None, gate_bias=None, up_bias=None,
@@ -85,7 +87,7 @@ def glu(x, gate=None, up=None, *, gate_up=None, layout=None, gate_bias=None, up_
     is silu, gelu_tanh, gelu_erf, relu, sigmoid or swigluoai; alpha, limit and offset are
     swigluoai's (1.702, 7 and 1 where left out).  bfloat16, float16 or (on the CPU) float32.
     Returns [..., intermediate], contiguous.  Weights are read where they lie; no gradient."""
-    if _EAGER is not None and not torch.compiler.is_compiling():
+    if _EAGER is not None and not _traced():
         out = _call(_EAGER_GLU, x, gate, up, gate_up, None, gate_bias, up_bias, gate_up_bias,
                     None, None, activation, layout, alpha, limit, offset)
         if out is not NotImplemented:
@@ -103,7 +105,7 @@ def mlp(x, gate=None, up=None, down=None, *, gate_up=None, layout=None, gate_bia
 
     Arguments as glu's; down [hidden, intermediate]; residual has x's shape and is added
     before the one rounding of the result.  Returns [..., hidden], contiguous."""
-    if _EAGER is not None and not torch.compiler.is_compiling():
+    if _EAGER is not None and not _traced():
         out = _call(_EAGER_MLP, x, gate, up, gate_up, down, gate_bias, up_bias, gate_up_bias,
                     down_bias, residual, activation, layout, alpha, limit, offset)
         if out is not NotImplemented:
