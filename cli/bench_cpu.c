@@ -147,6 +147,13 @@ static int add_forced_rows(point *p) {
   return CLI_OK;
 }
 
+/* Bytes of memory; not above 0 where the system does not say. */
+static double free_bytes(void) {
+  return (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+static int memory_has(double bytes) { return !(free_bytes() > 0) || bytes <= free_bytes(); }
+
 static int add_unfused(point *p) {
   contender *c = add_contender(p, UNFUSED);
   snprintf(c->name, sizeof c->name, "unfused");
@@ -160,7 +167,7 @@ static int add_unfused(point *p) {
   if (baseline_scratch_bytes(&c->unfused[0], p->spec.tokens, &bytes) != TGLU_OK) {
     return cli_library_error(CLI_RUNTIME, "the unfused way");
   }
-  if (guard_new(&p->scratch, bytes, 0) != 0) {
+  if (!memory_has((double)bytes) || guard_new(&p->scratch, bytes, 0) != 0) {
     return cli_error(CLI_RUNTIME, "--tokens %lld: out of memory for the unfused way's "
                      "intermediates, %.1f GiB", (long long)p->spec.tokens,
                      (double)bytes / 0x1p30);
@@ -187,10 +194,9 @@ static double cache_bytes(const bench_args *args) {
 static int make_weights(point *p, const tglu_glu_desc *shape) {
   double bytes = op_weight_bytes(p->spec.op, shape);
   double copies = floor(3 * cache_bytes(p->args) / bytes) + 1;
-  double have = (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-  if (have > 0 && copies * bytes > have) {
+  if (!memory_has(copies * bytes)) {
     return cli_error(CLI_RUNTIME, "%.1f GiB of weights are needed, %.1f GiB are free",
-                     copies * bytes / 0x1p30, have / 0x1p30);
+                     copies * bytes / 0x1p30, free_bytes() / 0x1p30);
   }
   rng random;
   rng_seed(&random, p->args->place.seed);
