@@ -64,6 +64,14 @@ tileglu.clear_workspaces()
 assert cuda.live == 0 and kept() == []
 assert call(64) == [1024] and call(64) == []
 assert tileglu.mlp(torch.randn(0, 8), *wide).shape == (0, 8)
+for arguments in [(-1, 1), (64, 1), (0, 0), (0, (4 << 20) + 1)]:
+    try:
+        _core.reserve(*arguments)
+    except ValueError:
+        continue
+    raise SystemError(arguments)
+assert _core.reserve(0, 4 << 20) and kept() == [(0, 4096)]
+assert not _core.reserve(0, 1) and cuda.live == 1
 """)
 
 
@@ -160,23 +168,25 @@ assert call() == []
 """)
 
 
-@pytest.mark.parametrize("why", [
-    "torch.use_deterministic_algorithms(True)",  # new memory is filled
-    "cuda.setup(deterministic=None)", "cuda.setup(empty_cuda=None)",
-    "cuda.setup(cuda_device=lambda: 1)",  # another device is the current one
-    "cuda.setup(reserve=None)"])
-def test_as_ever_where_torch_is_not_as_usual(run, why):
-    run(f"""
-assert call() == [64]
-tileglu.clear_workspaces()
-{why}
-assert len(call()) == 1 and cuda.live == 0 and kept() == []
-if "reserve" not in {why!r}:
-    cuda.setup()
+def test_as_ever_where_torch_is_not_as_usual(run):
+    run("""
+def usual():
     torch.use_deterministic_algorithms(False)
+    cuda.setup()
+
+for unusual in [lambda: torch.use_deterministic_algorithms(True),  # new memory is filled
+                lambda: cuda.setup(deterministic=None), lambda: cuda.setup(empty_cuda=None),
+                lambda: cuda.setup(cuda_device=lambda: 1)]:  # another one is current
+    unusual()
+    assert len(call()) == 1 and cuda.live == 0 and kept() == []
+    usual()
     assert call() == [64] and call() == []
-    {why}
+    unusual()
     assert len(call()) == 1 and cuda.live == 1
+    usual()
+    tileglu.clear_workspaces()
+cuda.setup(reserve=None)
+assert len(call()) == 1 and cuda.live == 0 and kept() == []
 """)
 
 
@@ -257,17 +267,4 @@ assert call() == [] and kept() == [(0, 64)]
 import atexit
 atexit.register(call)
 atexit.register(call, 64)  # no thread can be started by then; what is kept goes with the process
-""")
-
-
-def test_arguments_of_reserve(run):
-    run("""
-for arguments in [(-1, 1), (64, 1), (0, 0), (0, (4 << 20) + 1)]:
-    try:
-        _core.reserve(*arguments)
-    except ValueError:
-        continue
-    raise SystemError(arguments)
-assert _core.reserve(0, 4 << 20) and kept() == [(0, 4096)]
-assert not _core.reserve(0, 1) and cuda.live == 1
 """)
