@@ -54,12 +54,16 @@ static core_kept *find(int slot, const void *stream)
   return NULL;
 }
 
-/* In a forked child torch's memory on CUDA is nobody's: nothing is done about it. */
-static void drop(core_kept *kept)
+/* Puts `by` in the place, and gives back what was there: last, since other threads may run
+ * then.  In a forked child torch's memory on CUDA is nobody's: nothing is done about it. */
+static void replace(core_kept *kept, core_kept by)
 {
-  if (!core_cuda_is_lost()) core_give_back(&kept->memory);
-  memset(kept, 0, sizeof *kept);
+  core_memory before = kept->memory;
+  *kept = by;
+  if (!core_cuda_is_lost()) core_give_back(&before);
 }
+
+static void drop(core_kept *kept) { replace(kept, (core_kept){.slot = 0}); }
 
 /* A free place, or that of a stream long out of use: many streams in turn shall not drop each
  * other's at every call.  NULL if there is none. */
@@ -80,9 +84,8 @@ static bool insert(int slot, void *stream, core_memory *memory, size_t bytes)
   if (kept && (kept->taken || kept->bytes >= bytes)) kept = NULL; /* another thread's */
   else if (!kept) kept = place_for_another();
   if (!kept) return core_give_back(memory), false;
-  if (kept->memory.owner) drop(kept);
-  *kept = (core_kept){
-    .memory = *memory, .stream = stream, .bytes = bytes, .used = calls, .slot = slot};
+  replace(kept, (core_kept){
+    .memory = *memory, .stream = stream, .bytes = bytes, .used = calls, .slot = slot});
   return true;
 }
 

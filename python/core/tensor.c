@@ -382,8 +382,8 @@ bool core_take_memory(int slot, int32_t dtype, int64_t elements, core_memory *me
 void core_give_back(core_memory *memory)
 {
   dl_managed *made = memory->owner;
-  if (made && made->deleter) made->deleter(made);
   memory->owner = NULL;
+  if (made && made->deleter) made->deleter(made);
 }
 
 int core_ask_reserve(int slot, size_t bytes)
