@@ -62,6 +62,7 @@ for _ in range(2):                                       # above 4 MiB: as ever
     assert len(sizes) == 1 and sizes[0] > 4096 and cuda.live == 1 and kept() == [(0, 1024)]
 tileglu.clear_workspaces()
 assert cuda.live == 0 and kept() == []
+assert len(call(64, huge)) == 1 and kept() == []         # not even asked for
 assert call(64) == [1024] and call(64) == []
 assert tileglu.mlp(torch.randn(0, 8), *wide).shape == (0, 8)
 for arguments in [(-1, 1), (64, 1), (0, 0), (0, (4 << 20) + 1)]:
@@ -195,7 +196,8 @@ def test_only_the_eager_way_and_only_cuda(run):
 operator = lambda x, gate, up, down: _core.call(
     1, x, gate, up, None, down, *(None,) * 5, "silu", None, None, None, None)
 assert len(call(function=operator)) == 1 and kept() == [] and cuda.live == 0
-cuda.setup(exchange=torch.Tensor.__dlpack_c_exchange_api__)  # tensors are the CPU's now
+cuda.setup(exchange=torch.Tensor.__dlpack_c_exchange_api__,  # tensors are the CPU's now
+           reserve=lambda *_: 1 / 0)
 x = torch.randn(3, 8)
 tileglu.mlp(x, *wide), tileglu.mlp(x, *wide)
 assert _core.workspaces() == []
