@@ -1,4 +1,4 @@
-/* The table of GPU kernel rows, from kernels/sm90/rows.def, and their cubins. */
+/* The table of GPU kernel rows, from kernels/sm90/rows.def, and their code. */
 #ifndef TGLU_PLAN_ROWS_H
 #define TGLU_PLAN_ROWS_H
 
@@ -8,7 +8,8 @@
 
 #include <tileglu/tileglu.h>
 
-/* Code of one row: a cubin of size bytes, or NULL if it was built without nvcc.
+/* Code of one row: a compressed cubin (a fat binary) of size bytes, or NULL if it was built
+ * without nvcc.
  * hash: 16 hex digits over the row's sources and its line (kernels/rows.py). */
 typedef struct tglu__cubin {
   const char *hash;

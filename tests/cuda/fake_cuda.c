@@ -168,11 +168,18 @@ CALL(cuCtxPopCurrent_v2, tglu__CUcontext *ctx) {
   return 0;
 }
 
+/* A fat binary: magic, version 1, a header of 16 bytes; then one packed cubin of sm_90. */
+static bool is_image(const void *data) {
+  static const unsigned char head[] = {0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0};
+  const unsigned char *at = (const unsigned char *)data;
+  return memcmp(at, head, sizeof head) == 0 && at[16] == 2 && at[16 + 28] == 90;
+}
+
 CALL(cuModuleLoadData, tglu__CUmodule *module, const void *data) {
   RECORD("cuModuleLoadData");
   UNSAFE();
   if (depth == 0) return 201;
-  if (memcmp(data, "\177ELF", 4) != 0) return 200;
+  if (!is_image(data)) return 200;
   pthread_mutex_lock(&state.lock);
   fake_module *at = &state.modules[state.module_total++ % FAKE_MODULES];
   *at = (fake_module){.live = 1, .device = stack[depth - 1]->device};

@@ -1,5 +1,6 @@
 /* The driver library, and NVML. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -263,9 +264,15 @@ CALL(cuMemsetD16_v2, uint64_t to, unsigned short value, size_t count) {
   return 0;
 }
 
+/* A cubin, or a fat binary of version 1. */
+static bool is_image(const void *image) {
+  static const unsigned char fat[] = {0x50, 0xed, 0x55, 0xba, 1, 0};
+  return memcmp(image, "\177ELF", 4) == 0 || memcmp(image, fat, sizeof fat) == 0;
+}
+
 CALL(cuModuleLoadData, fake_function **module, const void *image) {
   MAY_FAIL("cuModuleLoadData");
-  if (memcmp(image, "\177ELF", 4) != 0) return 200;
+  if (!is_image(image)) return 200;
   *module = calloc(MODULE, sizeof **module);
   return *module ? 0 : 2;
 }
