@@ -19,9 +19,11 @@
 
 #include "down_epilogue.cuh"
 #include "down_launch.h"
+#include "wgmma_between.cuh" /* before mainloop.cuh */
 #include "mainloop.cuh"
 #include "pipeline.cuh"
 #include "ptx.cuh"
+#include "ptx_elect.cuh"
 #include "smem_layout.h"
 #include "tile_order.h"
 #include "wgmma.cuh"
@@ -47,8 +49,8 @@ enum { BARRIER_TURN = 1 /* and 2 */, BARRIER_WARPGROUP = 3 /* and 4 */ };
 /* One thread loads every tile of this cluster in turn, K-block by K-block.  With stable
  * weights it fills the weights' part of the first PRELOAD_STAGES before the dependency on the
  * kernel before is over; not of all, since X queues behind them (docs/notes, step 16). */
-TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32_t rank,
-                         int32_t first, int32_t step) {
+TGLU_DEVICE void load_tiles(const tglu_down_launch &p, const smem_map &smem, uint32_t rank,
+                            int32_t first, int32_t step) {
   const int32_t tiles = p.tile_rows * p.tile_columns;
   ring_position at = {0, 0};
   int32_t preloaded = 0;
@@ -84,6 +86,12 @@ TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32
       ring_advance<ROW_STAGES>(at);
     }
   }
+}
+
+/* Runs in thread 0 alone. */
+TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32_t rank,
+                         int32_t first, int32_t step) {
+  if (elect_one(1)) load_tiles(p, smem, rank, first, step);
 }
 
 TGLU_DEVICE void consume(const tglu_down_launch &p, const smem_map &smem, uint32_t rank,

@@ -20,10 +20,13 @@
 
 #include "down_launch.h"
 #include "element.cuh"
+#include "wgmma_between.cuh" /* before mainloop.cuh */
 #define RING_CLUSTER 1 /* no CTA fills another's stages */
 #include "mainloop.cuh"
 #include "pipeline.cuh"
 #include "ptx.cuh"
+#include "ptx_elect.cuh"
+#include "ptx_policy.cuh"
 #include "smem_layout.h"
 #include "tile_order.h"
 #include "wgmma.cuh"
@@ -73,7 +76,9 @@ TGLU_DEVICE int32_t own_k_blocks(const tglu_down_launch &p) {
 }
 
 /* One thread loads this CTA's K-blocks of every tile in turn.  With stable weights it fills
- * the weights' part of the whole ring before the dependency on the kernel before is over. */
+ * the weights' part of the whole ring before the dependency on the kernel before is over.
+ * Weights that one row of tiles reads once say so to L2, which keeps X and what the caller has
+ * there; not with up to 8 tokens, where that cost 1 % from 7B on (docs/notes, step 40). */
 TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32_t rank,
                          int32_t first, int32_t step) {
   const int32_t tiles = p.tile_rows * p.tile_columns;
@@ -81,13 +86,15 @@ TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32
   ring_position at = {0, 0};
   int32_t preloaded = 0;
   const uint32_t stage_bytes = STAGE_BYTES - (TILE_M - p.x_rows) * TGLU_TILE_K * 2;
+  const uint64_t policy = p.tile_rows == 1 && p.m > 8 ? policy_read_once() : 0;
   if ((p.flags & TGLU_LAUNCH_STABLE_WEIGHTS) && first < tiles) {
     const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
     for (; preloaded < ROW_STAGES && preloaded < blocks; preloaded++) {
       const uint32_t full = smem.full + 8 * preloaded;
       mbarrier_arrive_expect_tx(full, stage_bytes);
-      tma_load_2d(smem.ring + preloaded * STAGE_BYTES + A_BYTES, &p.w, full,
-                  (preloaded * CLUSTER + (int32_t)rank) * TGLU_TILE_K, tile.column * TILE_N);
+      tma_load_2d_policy(smem.ring + preloaded * STAGE_BYTES + A_BYTES, &p.w, full,
+                         (preloaded * CLUSTER + (int32_t)rank) * TGLU_TILE_K,
+                         tile.column * TILE_N, policy);
     }
   }
   dependency_wait();
@@ -104,7 +111,7 @@ TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32
       } else {
         mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
         mbarrier_arrive_expect_tx(full, stage_bytes);
-        tma_load_2d(a + A_BYTES, &p.w, full, k, tile.column * TILE_N);
+        tma_load_2d_policy(a + A_BYTES, &p.w, full, k, tile.column * TILE_N, policy);
         tma_load_2d(a, &p.x, full, k, tile.row * TILE_M);
       }
       ring_advance<ROW_STAGES>(at);
@@ -277,7 +284,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 
   if (warpgroup == 0) {
     registers_decrease<40>();
-    if (threadIdx.x == 0) produce(p, smem.ring, rank, first, step);
+    if (threadIdx.x < 32 && elect_one(0xffffffff)) produce(p, smem.ring, rank, first, step);
     __syncwarp();
     cluster_wait();
   } else {
