@@ -3,7 +3,8 @@
  * Rows with tiles:
  *   time  = fixed + longer (1 + 0.12 (shorter / longer)^6) of busy and floor
  *   busy  = cycles of the busiest cluster / clock
- *   floor = bytes that must come from memory / bandwidth
+ *   floor = bytes that must come from memory / bandwidth; of a down projection cubed, plus the
+ *           cube of the bytes that all CTAs fetch from L2 / its rate, of the sum the cube root
  * A tile's mainloop is stages of 64 k.  A stage takes the tensor cores' time and what it costs
  * beside it, a fixed part and a part per row of X and weights; or, if that is longer, what TMA
  * takes for its rows of 128 bytes (few tokens: rows of X beyond M are not fetched).  Tiles are
@@ -19,9 +20,12 @@
  * geometric mean, 11 % at worst.  Set anew by hand since: those of rows that stream, what an
  * MLP's halves cost each other, exchange_cycles and general_factor from 563 times (step 27);
  * low_factor and single_factor from 697 (step 36; the choice of a GLU's row costs 0.45 % since,
- * 3.5 % at worst).  paired_coop is spared the cluster factor, since at K = 8192 its clusters were
- * faster. */
+ * 3.5 % at worst); those of down projections with tiles from 1,188 times of 33 rows (step 39: their
+ * choice costs 1.6 %, 22 % at worst).  paired_coop is spared the cluster factor, since at K = 8192
+ * its clusters were faster. */
 #include "plan/choose.h"
+
+#include <math.h>
 
 #include "../kernels/sm90/stream_launch.h"
 
@@ -50,18 +54,20 @@ static const struct {
   double exchange_cycles;   /* down_split: of an exchange between CTAs              */
   double exchange_output;   /* and for each 128 outputs                             */
   double split_floor;       /* and of the floor for each doubling of the cluster    */
+  double l2_bytes_per_us;   /* that all CTAs together take in from L2; 0: no limit met */
 } tiles[] = {
   [tglu__op_glu] = {.clock_mhz = 1356.0, .fixed_us = 2.90, .bytes_per_us = 3.94e6,
                     .stage_cycles = 23.6, .row_cycles = 0.092, .row_us = 1.54e-3,
                     .cluster_factor = 1.011, .tall_factor = 1.012, .low_factor = 0.93,
                     .gate_first_factor = 1.03, .coop_epilogue = 14.8,
                     .turn_epilogue = 7.4, .single_factor = 2.0},
-  [tglu__op_down] = {.clock_mhz = 1514.0, .fixed_us = 1.12, .bytes_per_us = 4.22e6,
-                     .stage_cycles = 10.4, .row_cycles = 0.027, .row_us = 1.14e-3,
-                     .cluster_factor = 1.16, .tall_factor = 0.913, .low_factor = 1.0,
+  [tglu__op_down] = {.clock_mhz = 1393.0, .fixed_us = 1.025, .bytes_per_us = 4.394e6,
+                     .stage_cycles = 2.0, .row_cycles = 0.0, .row_us = 0.965e-3,
+                     .cluster_factor = 1.16, .tall_factor = 0.961, .low_factor = 1.0,
                      .coop_epilogue = 0.0, .turn_epilogue = 0.0, .single_factor = 1.0,
-                     .split_low_factor = 1.36, .exchange_cycles = 4000.0,
-                     .exchange_output = 18.6, .split_floor = 0.034},
+                     .split_low_factor = 1.196, .exchange_cycles = 2548.0,
+                     .exchange_output = 33.2, .split_floor = 0.0449,
+                     .l2_bytes_per_us = 13.33e6},
 };
 
 static const struct {
@@ -96,7 +102,7 @@ static const struct {
  * takes longer to start; and what one with tiles loses that leaves a quarter of the SMs idle,
  * since its CTAs go to the SMs that the GLU leaves first, not to those that lie best.  Of a GLU
  * that streams more than 4 tokens: what it loses before a row with tiles. */
-static const double mlp_hidden_us = 1.2, mlp_stream_us[] = {0.7, 0.4}, mlp_idle_us = 4.5,
+static const double mlp_hidden_us = 1.2, mlp_stream_us[] = {0.8, 0.4}, mlp_idle_us = 4.5,
                     mlp_before_us = 2.0;
 
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
@@ -138,6 +144,20 @@ static double mainloop_cycles(const tglu__row *row, int64_t k, int64_t tokens) {
   return row->loader == tglu__loader_general ? cycles * general_factor : cycles;
 }
 
+/* Microseconds for what all tiles fetch, each its rows of X and of weights, through L2. */
+static double l2_us(const tglu__choice *choice, const tglu__row *row, tglu__shape shape,
+                    int64_t tokens) {
+  bool split = row->schedule == tglu__schedule_down_split;
+  int64_t x_rows = ceil_div(tokens, 8) * 8 < row->tile_m ? ceil_div(tokens, 8) * 8 : row->tile_m;
+  double rows = (double)x_rows + tglu__row_b_rows(row) / (double)(split ? 1 : row->cluster_m);
+  double tiles_in_all =
+    (double)choice->tile_rows * choice->tile_columns * (split ? 1 : row->cluster_m);
+  int64_t steps = ceil_div(shape.k, TGLU_TILE_K);
+  if (split) steps = ceil_div(steps, row->cluster_m) * row->cluster_m;
+  return tiles_in_all * rows * (double)steps * (2 * TGLU_TILE_K) /
+         tiles[row->op].l2_bytes_per_us;
+}
+
 static double tiles_us(const tglu__choice *choice, const tglu__row *row, tglu__shape shape,
                        int64_t tokens) {
   bool split = row->schedule == tglu__schedule_down_split;
@@ -160,6 +180,10 @@ static double tiles_us(const tglu__choice *choice, const tglu__row *row, tglu__s
   double floor_us = bytes_of(row->op, shape, tokens) / tiles[row->op].bytes_per_us;
   for (int32_t size = 2; split && size <= row->cluster_m; size *= 2)
     floor_us *= 1 + tiles[row->op].split_floor;
+  if (tiles[row->op].l2_bytes_per_us > 0) {
+    double l2 = l2_us(choice, row, shape, tokens);
+    floor_us = cbrt(floor_us * floor_us * floor_us + l2 * l2 * l2);
+  }
   double busy_us = cycles / tiles[row->op].clock_mhz;
   double longer = busy_us > floor_us ? busy_us : floor_us;
   double cube = (busy_us + floor_us - longer) / longer;
