@@ -22,6 +22,7 @@ SCHEDULE_FILES = {
     "down_pingpong": "down.cuh",
     "down_coop": "down.cuh",
     "down_split": "down_split.cuh",
+    "down_diag": "down_diag.cuh",
 }
 SCHEDULE_MACROS = {
     "paired_pingpong": "ROW_SCHEDULE_PINGPONG",
@@ -33,6 +34,7 @@ SCHEDULE_MACROS = {
     "down_pingpong": "ROW_SCHEDULE_DOWN_PINGPONG",
     "down_coop": "ROW_SCHEDULE_DOWN_COOP",
     "down_split": "ROW_SCHEDULE_DOWN_SPLIT",
+    "down_diag": "ROW_SCHEDULE_DOWN_DIAG",
 }
 OPS = ("glu", "down", "mlp")
 DTYPES = ("bf16", "f16")

@@ -104,6 +104,10 @@ static void say_path(text *to, const tglu__row *row, const tglu__problem *proble
     say(to, "stores: ordinary ones, any address and stride\n");
     return;
   }
+  if (tglu__row_is_diag(row)) {
+    say(to, "stores: ordinary ones, any address and stride\n");
+    return;
+  }
   why = tglu__cuda_direct_store(problem, row->op, call);
   if (row->loader == tglu__loader_general) why = "the general loader permutes its rows";
   if (row->schedule == tglu__schedule_down_split) {

@@ -96,6 +96,19 @@ static void fill_stream(const tglu__call *call, tglu_stream_launch *record) {
   record->m = (int32_t)call->tokens;
 }
 
+static void fill_diag(const tglu__row *row, const tglu__call *call, const tglu__choice *choice,
+                      tglu_down_diag_launch *record) {
+  record->x = call->x;
+  record->ldx = call->ldx;
+  record->residual = call->residual;
+  record->ldr = call->ldr;
+  record->out = call->out;
+  record->ldo = call->ldo;
+  record->m = (int32_t)call->tokens;
+  tglu_diag_divide(record, choice->clusters, record->m < row->tile_m ? record->m : row->tile_m,
+                   row->tile_n, row->stages);
+}
+
 /* Both halves, each as it has it in a launch of its own. */
 static void fill_mlp(const tglu__problem *p, const tglu__cuda_entry *entry,
                      const tglu__call *call, tglu_stream_mlp_launch *record) {
@@ -191,6 +204,11 @@ static tglu_status fill_record(const tglu__driver *driver, const tglu__problem *
   if (tglu__row_is_stream(row)) {
     to->record.any.stream = entry->record.stream;
     fill_stream(call, &to->record.any.stream);
+    return TGLU_OK;
+  }
+  if (tglu__row_is_diag(row)) {
+    to->record.any.diag = entry->record.diag;
+    fill_diag(row, call, &to->choice, &to->record.any.diag);
     return TGLU_OK;
   }
   if (row->op == tglu__op_down) {

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "../kernels/sm90/smem_layout.h"
+#include "../kernels/sm90/down_diag_launch.h"
 
 _Static_assert(sizeof(tglu_tensor_map) == sizeof(tglu__CUtensorMap), "one tensor map");
 
@@ -13,6 +13,11 @@ typedef struct view {
   int64_t stride;        /* elements, a multiple of 8                           */
 } view;
 
+static int32_t data_type(tglu_dtype dtype) {
+  return dtype == TGLU_DTYPE_BF16 ? TGLU__CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                  : TGLU__CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+}
+
 static tglu__CUresult encode(const tglu__driver *driver, tglu_tensor_map *map,
                              tglu_dtype dtype, const view *v, int32_t box_rows,
                              int32_t box_columns, int32_t swizzle) {
@@ -20,10 +25,8 @@ static tglu__CUresult encode(const tglu__driver *driver, tglu_tensor_map *map,
   uint64_t strides[1] = {2 * (uint64_t)v->stride};
   uint32_t box[2] = {(uint32_t)box_columns, (uint32_t)box_rows};
   uint32_t element_strides[2] = {1, 1};
-  int32_t type = dtype == TGLU_DTYPE_BF16 ? TGLU__CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                          : TGLU__CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   return driver->tensor_map_encode_tiled(
-    (tglu__CUtensorMap *)map, type, 2, (void *)v->address, dims, strides, box,
+    (tglu__CUtensorMap *)map, data_type(dtype), 2, (void *)v->address, dims, strides, box,
     element_strides, TGLU__CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
     TGLU__CU_TENSOR_MAP_L2_PROMOTION_L2_128B, TGLU__CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
@@ -39,6 +42,21 @@ tglu__CUresult tglu__cuda_map_operand(const tglu__driver *driver, tglu_tensor_ma
   view v = whole(pointer, rows, columns, ld);
   return encode(driver, map, dtype, &v, box_rows, TGLU_TILE_K,
                 TGLU__CU_TENSOR_MAP_SWIZZLE_128B);
+}
+
+tglu__CUresult tglu__cuda_map_slices(const tglu__driver *driver, tglu_tensor_map *map,
+                                     tglu_dtype dtype, const void *pointer, int64_t rows,
+                                     int64_t slice, int64_t ld) {
+  uint64_t dims[3] = {(uint64_t)slice, TGLU_DIAG_SLICES, (uint64_t)rows};
+  uint64_t strides[2] = {2 * (uint64_t)slice,
+                         2 * (uint64_t)(rows == 1 ? TGLU_DIAG_SLICES * slice : ld)};
+  uint32_t box[3] = {TGLU_TILE_K, TGLU_DIAG_SLICES, TGLU_DIAG_UNIT};
+  uint32_t element_strides[3] = {1, 1, 1};
+  return driver->tensor_map_encode_tiled(
+    (tglu__CUtensorMap *)map, data_type(dtype), 3, (void *)(uintptr_t)pointer, dims, strides,
+    box, element_strides, TGLU__CU_TENSOR_MAP_INTERLEAVE_NONE,
+    TGLU__CU_TENSOR_MAP_SWIZZLE_128B, TGLU__CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+    TGLU__CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 }
 
 static int32_t out_swizzle(int32_t tile_n) {

@@ -27,6 +27,12 @@ tglu__CUresult tglu__cuda_map_classes(const tglu__driver *driver, tglu_dtype dty
                                       int64_t ld, int32_t classes, int32_t rows_of_tile,
                                       tglu_tensor_map *maps, int32_t *shifts);
 
+/* One part of a down_diag row's weights (down_diag_launch.h): `rows` outputs, of each 8 slices of
+ * `slice` elements from `pointer` on. */
+tglu__CUresult tglu__cuda_map_slices(const tglu__driver *driver, tglu_tensor_map *map,
+                                     tglu_dtype dtype, const void *pointer, int64_t rows,
+                                     int64_t slice, int64_t ld);
+
 /* The message of a failed one; name is the argument's. */
 tglu_status tglu__cuda_map_fail(const tglu__driver *driver, tglu__CUresult result,
                                 const char *name);

@@ -283,6 +283,29 @@ static tglu_down_launch down_record(const tglu__problem *p, int32_t flags) {
     .n = (int32_t)p->k, .k = (int32_t)p->n, .flags = flags, .bias = p->down_bias};
 }
 
+/* Both parts of K; one that is not there has the other's map. */
+static tglu_status encode_diag(const tglu__driver *driver, const tglu__problem *p,
+                               tglu_down_diag_launch *r) {
+  const int64_t main_k = tglu_diag_main_k(r->k), tail_k = r->k - main_k;
+  const uint16_t *weights = p->down;
+  tglu__CUresult result = TGLU__CUDA_SUCCESS;
+  if (main_k > 0)
+    result = tglu__cuda_map_slices(driver, &r->w, p->dtype, weights, p->k,
+                                   main_k / TGLU_DIAG_SLICES, p->ld_down);
+  if (tail_k > 0 && result == TGLU__CUDA_SUCCESS)
+    result = tglu__cuda_map_slices(driver, &r->tail, p->dtype, weights + main_k, p->k,
+                                   tail_k / TGLU_DIAG_SLICES, p->ld_down);
+  if (main_k == 0) r->w = r->tail;
+  if (tail_k == 0) r->tail = r->w;
+  if (result == TGLU__CUDA_SUCCESS) return TGLU_OK;
+  return tglu__cuda_map_fail(driver, result, tglu__names_of(p).down);
+}
+
+static tglu_down_diag_launch diag_record(const tglu__problem *p, int32_t flags) {
+  return (tglu_down_diag_launch){.n = (int32_t)p->k, .k = (int32_t)p->n,
+                                 .flags = flags, .bias = p->down_bias};
+}
+
 static tglu_stream_launch stream_record(tglu__op op, const tglu__problem *p, int32_t flags) {
   if (op == tglu__op_down)
     return (tglu_stream_launch){.gate = p->down, .ldw = p->ld_down,
@@ -326,6 +349,10 @@ static tglu_status fill_entry(tglu_context *context, const tglu__problem *p,
   if (tglu__row_is_stream(row)) {
     entry->record.stream = stream_record(row->op, p, flags);
     return TGLU_OK;
+  }
+  if (tglu__row_is_diag(row)) {
+    entry->record.diag = diag_record(p, flags);
+    return encode_diag(&cuda->driver, p, &entry->record.diag);
   }
   if (row->op == tglu__op_down) {
     entry->record.down = down_record(p, flags);

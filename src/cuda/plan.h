@@ -5,6 +5,7 @@
 #ifndef TGLU_CUDA_PLAN_H
 #define TGLU_CUDA_PLAN_H
 
+#include "../kernels/sm90/down_diag_launch.h"
 #include "../kernels/sm90/down_launch.h"
 #include "../kernels/sm90/stream_mlp_launch.h"
 #include "../kernels/sm90/tail_launch.h"
@@ -18,6 +19,7 @@ typedef union tglu__cuda_record {
   tglu_stream_launch stream;
   tglu_stream_mlp_launch mlp;
   tglu_down_launch down;
+  tglu_down_diag_launch diag;
 } tglu__cuda_record;
 
 /* A row that this object may launch. */

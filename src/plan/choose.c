@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "../kernels/sm90/down_diag_launch.h"
 #include "../kernels/sm90/stream_mlp_launch.h"
 
 enum { GROUP_TOKENS = 2048 }; /* height of a raster group: 2048 beat 1024 by 1 % and 512 by
@@ -102,7 +103,10 @@ bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
     refusal = "needs no more tokens than its one tile has";
   } else if (row->op == tglu__op_mlp && !device->cooperative) {
     refusal = "needs a device whose blocks may wait for each other (cooperative launches)";
-  } else if (tglu__row_is_stream(row) && row->loader == tglu__loader_tma &&
+  } else if (tglu__row_is_diag(row) && problem->n % TGLU_TILE_K != 0) {
+    refusal = "needs an intermediate (of a linear: in_features) that is a multiple of 64";
+  } else if ((tglu__row_is_stream(row) || tglu__row_is_diag(row)) &&
+             row->loader == tglu__loader_tma &&
              tile_rows_of(row, call->tokens) > device->sm_count) {
     refusal = "needs no more tiles of tokens than SMs";
   }
@@ -134,6 +138,18 @@ static void plan_mlp(const tglu__row *r, const tglu__problem *problem,
   choice->tile_columns = (int32_t)ceil_div(larger, r->tile_n);
   choice->waves = (int32_t)(ceil_div(ceil_div(problem->n, ctas), r->tile_n) +
                             ceil_div(ceil_div(problem->k, ctas), TGLU_STREAM_MLP_DOWN_ROWS));
+}
+
+/* One CTA an SM and tile of tokens, each with its share of the units of outputs. */
+static void plan_diag(const tglu__row *r, const tglu__problem *problem, int64_t tokens,
+                      const tglu__device_facts *device, tglu__choice *choice) {
+  const int64_t units = ceil_div(problem->k, TGLU_DIAG_UNIT);
+  const int64_t ctas = units < device->sm_count ? units : device->sm_count;
+  choice->tile_rows = choice->grid_y = (int32_t)tile_rows_of(r, tokens);
+  choice->tile_columns = (int32_t)ceil_div(problem->k, r->tile_n);
+  choice->group = 1;
+  choice->clusters = (int32_t)ctas;
+  choice->waves = (int32_t)ceil_div(ceil_div(units, ctas), r->tile_n / TGLU_DIAG_UNIT);
 }
 
 static void plan_tiles(const tglu__row *r, const tglu__problem *problem, int64_t tokens,
@@ -168,6 +184,8 @@ void tglu__plan_launch(int32_t row, const tglu__problem *problem, int64_t tokens
     plan_mlp(r, problem, device, choice);
   } else if (tglu__row_is_stream(r)) {
     plan_stream(r, problem, tokens, device, choice);
+  } else if (tglu__row_is_diag(r)) {
+    plan_diag(r, problem, tokens, device, choice);
   } else {
     plan_tiles(r, problem, tokens, device, choice);
   }

@@ -27,6 +27,7 @@
 
 #include <math.h>
 
+#include "../kernels/sm90/down_diag_launch.h"
 #include "../kernels/sm90/stream_launch.h"
 
 static const double flop_per_cycle = 4096.0; /* dense bf16 and fp16 of an SM */
@@ -84,6 +85,14 @@ static const struct {
   [tglu__op_glu] = {2.85, 4.42e6, 60e3, 0.11e-3, 0.3, 6.0, 0.1, 0.06},
   [tglu__op_down] = {2.2, 4.33e6, 60e3, 0.08e-3, 0.3, 6.0, 0.0, 0.0},
 };
+
+/* Rows of down_diag, set by hand after 112 times (step 41). */
+static const struct {
+  double fixed_us, bytes_per_us;
+  double ring_bytes;    /* with this much on its way a CTA has 1 - 1 / e of the rate   */
+  double empty_outputs; /* of what empty places of a pass cost, over tile_n            */
+  double element_us;    /* of X, which all CTAs read at the same time                  */
+} diag = {2.1, 4.5e6, 36e3, 3.0, 1.2e-5};
 
 /* For each tile of tokens beyond the first: its CTAs are fewer, and read the same weights at the
  * same time.  Set by hand; two tiles were measured, more were not. */
@@ -213,6 +222,22 @@ static double stream_us(const tglu__choice *choice, const tglu__row *row, tglu__
          stream[row->op].wide_pass_us * (row->tile_n > 16 ? row->tile_n / 16 - 1 : 0);
 }
 
+/* Every tile of tokens reads the weights anew, at a rate that falls with the bytes that a CTA can
+ * keep on their way; a pass with fewer outputs than others leaves a part of its stages empty. */
+static double diag_us(const tglu__choice *choice, const tglu__row *row, tglu__shape shape,
+                      int64_t tokens) {
+  tglu_down_diag_launch part = {.n = (int32_t)shape.n, .k = (int32_t)shape.k};
+  int64_t height = tokens < row->tile_m ? tokens : row->tile_m;
+  tglu_diag_divide(&part, choice->clusters, (int32_t)height, row->tile_n, row->stages);
+  double units = part.share + (part.larger > 0);
+  double empty = part.passes * part.height / units - 1;
+  double ring = (double)part.stages * ((part.height + 1) / 2) * TGLU_DIAG_TILE_BYTES;
+  double rate = diag.bytes_per_us * (1 - exp(-ring / diag.ring_bytes));
+  double bytes = choice->tile_rows * bytes_of(tglu__op_down, shape, height);
+  return diag.fixed_us + bytes / rate * (1 + empty * diag.empty_outputs / row->tile_n) +
+         (double)height * (double)shape.k * diag.element_us;
+}
+
 static double one_launch_us(const tglu__choice *choice, const tglu__row *row,
                             const tglu__problem *problem, int64_t tokens) {
   double weights = 6.0 * (double)problem->n * (double)problem->k;
@@ -225,7 +250,8 @@ static double one_launch_us(const tglu__choice *choice, const tglu__row *row,
 
 /* What a half of an MLP loses or gains beside the other, with few tokens. */
 static double beside_us(const tglu__choice *choice, const tglu__row *row, int64_t tokens) {
-  bool streams = tglu__row_is_stream(row) && row->loader == tglu__loader_tma;
+  bool streams =
+    (tglu__row_is_stream(row) && row->loader == tglu__loader_tma) || tglu__row_is_diag(row);
   if (row->op == tglu__op_glu) return streams && tokens > 4 ? mlp_before_us : 0;
   if (tokens > 4) return 0;
   if (streams) return -mlp_stream_us[tokens > 2];
@@ -237,6 +263,8 @@ double tglu__plan_alone_us(const tglu__choice *choice, const tglu__problem *prob
                            int64_t tokens) {
   const tglu__row *row = &tglu__rows[choice->row];
   if (row->op == tglu__op_mlp) return one_launch_us(choice, row, problem, tokens);
+  if (tglu__row_is_diag(row))
+    return diag_us(choice, row, tglu__op_shape(row->op, problem), tokens);
   return (tglu__row_is_stream(row) ? stream_us : tiles_us)(
     choice, row, tglu__op_shape(row->op, problem), tokens);
 }

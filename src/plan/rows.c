@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "../kernels/sm90/down_diag_launch.h"
 #include "../kernels/sm90/down_launch.h"
 #include "../kernels/sm90/stream_mlp_launch.h"
 #include "../kernels/sm90/tail_launch.h"
@@ -45,7 +46,12 @@ bool tglu__row_is_stream(const tglu__row *row) {
          row->schedule == tglu__schedule_stream_mlp;
 }
 
+bool tglu__row_is_diag(const tglu__row *row) {
+  return row->schedule == tglu__schedule_down_diag;
+}
+
 int32_t tglu__row_threads(const tglu__row *row) {
+  if (tglu__row_is_diag(row)) return TGLU_DIAG_THREADS;
   return tglu__row_is_stream(row) ? TGLU_STREAM_THREADS : 384;
 }
 
@@ -81,7 +87,17 @@ static int64_t stream_smem_bytes(const tglu__row *row, int64_t tokens, int64_t k
                                 row->op == tglu__op_glu, m, columns);
 }
 
+/* All there is, or more where the least stages do not fit beside the tokens. */
+static int64_t diag_smem_bytes(const tglu__row *row, int64_t tokens, int64_t k) {
+  const int32_t m = (int32_t)(tokens < row->tile_m ? tokens : row->tile_m);
+  const int64_t stages =
+    TGLU_DIAG_LEAST_STAGES * (int64_t)row->tile_n * TGLU_DIAG_SLICES * TGLU_TILE_K * 2;
+  const int64_t ring = tglu_diag_ring_bytes(m, (int32_t)(k < INT32_MAX ? k : INT32_MAX));
+  return TGLU_DIAG_SMEM_BYTES + (ring < stages ? stages - ring : 0);
+}
+
 int64_t tglu__row_smem_bytes(const tglu__row *row, int64_t tokens, int64_t k) {
+  if (tglu__row_is_diag(row)) return diag_smem_bytes(row, tokens, k);
   if (tglu__row_is_stream(row)) return stream_smem_bytes(row, tokens, k);
   if (row->op == tglu__op_down)
     return tglu_down_smem_bytes(row->tile_m, row->tile_n, row->stages, row->cluster_m,

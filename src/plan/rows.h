@@ -26,7 +26,8 @@ typedef enum tglu__schedule {
   tglu__schedule_stream_mlp,      /* op mlp: stream_mlp_launch.h                */
   tglu__schedule_down_pingpong,   /* op down: down_launch.h                     */
   tglu__schedule_down_coop,
-  tglu__schedule_down_split
+  tglu__schedule_down_split,
+  tglu__schedule_down_diag        /* down_diag_launch.h                         */
 } tglu__schedule;
 
 typedef enum tglu__op {
@@ -65,6 +66,8 @@ int32_t tglu__row_find(const char *name);
 
 /* Whether the row reads its operands by plain loads (stream_launch.h), else by TMA. */
 bool tglu__row_is_stream(const tglu__row *row);
+/* Whether it holds outputs and slices of K side by side (down_diag_launch.h). */
+bool tglu__row_is_diag(const tglu__row *row);
 /* Threads of a CTA. */
 int32_t tglu__row_threads(const tglu__row *row);
 

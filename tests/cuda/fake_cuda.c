@@ -272,8 +272,12 @@ CALL(cuTensorMapEncodeTiled, tglu__CUtensorMap *map, int32_t type, uint32_t rank
   RECORD("cuTensorMapEncodeTiled");
   if (depth == 0) return TGLU__CUDA_ERROR_INVALID_CONTEXT; /* as a real driver does */
   uint32_t swizzle_bytes = swizzle == 0 ? 1024 : 16u << swizzle;
+  if (rank == 3 && (strides[1] % 16 != 0 || strides[1] >= (uint64_t)1 << 40 || box[2] == 0 ||
+                    box[2] > 256 || dims[2] == 0 || dims[2] > (uint64_t)1 << 32 ||
+                    strides[1] < strides[0] * dims[1]))
+    return TGLU__CUDA_ERROR_INVALID_VALUE;
   if ((uintptr_t)map % 64 != 0 || (uintptr_t)address % 16 != 0 || strides[0] % 16 != 0 ||
-      strides[0] >= (uint64_t)1 << 40 || rank != 2 || box[0] > 256 || box[1] > 256 ||
+      strides[0] >= (uint64_t)1 << 40 || (rank != 2 && rank != 3) || box[0] > 256 || box[1] > 256 ||
       box[0] == 0 || box[1] == 0 || box[0] * 2 % 16 != 0 || box[0] * 2 > swizzle_bytes ||
       dims[0] == 0 || dims[1] == 0 || dims[0] > (uint64_t)1 << 32 ||
       dims[1] > (uint64_t)1 << 32 || strides[0] < dims[0] * 2)
@@ -282,8 +286,9 @@ CALL(cuTensorMapEncodeTiled, tglu__CUtensorMap *map, int32_t type, uint32_t rank
   int32_t index = state.encode_total++;
   state.encodes[index % FAKE_ENCODES] =
     (fake_encode){.type = type, .rank = rank, .address = (uintptr_t)address,
-                  .dims = {dims[0], dims[1]}, .stride = strides[0],
-                  .box = {box[0], box[1]},
+                  .dims = {dims[0], dims[1], rank > 2 ? dims[2] : 0},
+                  .stride = strides[0], .outer_stride = rank > 2 ? strides[1] : 0,
+                  .box = {box[0], box[1], rank > 2 ? box[2] : 0},
                   .element_strides = {element_strides[0], element_strides[1]},
                   .interleave = interleave, .swizzle = swizzle,
                   .l2_promotion = l2_promotion, .oob_fill = oob_fill};
@@ -297,6 +302,7 @@ CALL(cuTensorMapEncodeTiled, tglu__CUtensorMap *map, int32_t type, uint32_t rank
 static size_t record_bytes(const char *kernel) {
   if (strstr(kernel, "_sm90_stream_mlp") != NULL) return sizeof(tglu_stream_mlp_launch);
   if (strstr(kernel, "_sm90_stream") != NULL) return sizeof(tglu_stream_launch);
+  if (strstr(kernel, "_sm90_down_diag") != NULL) return sizeof(tglu_down_diag_launch);
   if (strstr(kernel, "_sm90_down_") != NULL) return sizeof(tglu_down_launch);
   if (strstr(kernel, "_general_") != NULL) return sizeof(tglu_glu_general_launch);
   const char *paired = strstr(kernel, "_paired_");

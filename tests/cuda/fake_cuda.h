@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "../kernels/sm90/down_diag_launch.h"
 #include "../kernels/sm90/down_launch.h"
 #include "../kernels/sm90/stream_mlp_launch.h"
 #include "../kernels/sm90/tail_launch.h"
@@ -24,8 +25,8 @@ enum {
 typedef struct fake_encode {
   int32_t type;
   uint32_t rank;
-  uint64_t address, dims[2], stride;
-  uint32_t box[2], element_strides[2];
+  uint64_t address, dims[3], stride, outer_stride;
+  uint32_t box[3], element_strides[2];
   int32_t interleave, swizzle, l2_promotion, oob_fill;
 } fake_encode;
 
@@ -37,6 +38,7 @@ typedef union fake_record {
   tglu_stream_launch stream;
   tglu_stream_mlp_launch mlp;
   tglu_down_launch down;
+  tglu_down_diag_launch diag;
 } fake_record;
 
 typedef struct fake_launch {

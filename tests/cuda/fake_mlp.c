@@ -96,6 +96,57 @@ static void expect_down_record(const tglu_stream_launch *r, const fake_shape *s,
   assert_int_equal(r->k, s->n);
 }
 
+/* A part of K from column `from` on: 8 slices of `slice` elements. */
+static void expect_slices(const tglu_tensor_map *map, const tglu__row *row,
+                          const fake_shape *s, uint64_t from, uint64_t slice) {
+  assert_int_equal(map->opaque[0] & ~UINT64_C(0xffffffff), FAKE_MAP_MAGIC);
+  const fake_encode *e = &fake->encodes[map->opaque[0] & 0xffffffff];
+  assert_int_equal(e->type, row->dtype == TGLU_DTYPE_BF16 ? 9 : 6);
+  assert_int_equal(e->rank, 3);
+  assert_int_equal(e->address, BASE + AT_DOWN + s->down_off + 2 * from);
+  assert_int_equal(e->dims[0], slice);
+  assert_int_equal(e->dims[1], 8);
+  assert_int_equal(e->dims[2], s->k);
+  assert_int_equal(e->stride, 2 * slice);
+  assert_int_equal(e->outer_stride,
+                   s->k == 1 ? 16 * slice : 2 * (uint64_t)(s->n + s->ldd_extra));
+  assert_int_equal(e->box[0], 64);
+  assert_int_equal(e->box[1], 8);
+  assert_int_equal(e->box[2], 4);
+  assert_int_equal(e->swizzle, 3);
+  assert_int_equal(e->l2_promotion, 2);
+  assert_int_equal(e->oob_fill, 0);
+}
+
+static void expect_diag(const fake_launch *l, const fake_shape *s, const tglu_run_args *a,
+                        uint64_t x, int64_t ldx, int flags) {
+  const tglu__row *row = launched_row(l);
+  const tglu_down_diag_launch *r = &l->record.diag;
+  const uint64_t main_k = (uint64_t)s->n / 512 * 512, tail = (uint64_t)s->n - main_k;
+  if (main_k > 0) expect_slices(&r->w, row, s, 0, main_k / 8);
+  if (tail > 0) expect_slices(&r->tail, row, s, main_k, tail / 8);
+  if (main_k == 0 || tail == 0) assert_memory_equal(&r->w, &r->tail, sizeof r->w);
+  assert_int_equal((uintptr_t)r->x, x);
+  assert_int_equal(r->ldx, ldx);
+  assert_int_equal((uintptr_t)r->bias, s->bias ? BASE + AT_BIAS : 0);
+  assert_ptr_equal(r->residual, a->residual);
+  if (a->residual != NULL) assert_int_equal(r->ldr, a->ldr);
+  assert_ptr_equal(r->out, a->out);
+  assert_int_equal(r->ldo, a->ldo);
+  assert_int_equal(r->m, s->m);
+  assert_int_equal(r->n, s->k);
+  assert_int_equal(r->k, s->n);
+  assert_int_equal(r->flags, flags);
+  const int32_t ctas = (int32_t)l->config.gridDimX, units = ((int32_t)s->k + 3) / 4;
+  assert_int_equal(r->share * ctas + r->larger, units);
+  assert_true(r->larger >= 0 && r->larger < ctas && r->share >= 1);
+  assert_true(4 * r->height <= row->tile_n && r->stages >= 3 && r->stages <= row->stages);
+  const int32_t most = r->share + (r->larger > 0);
+  assert_true(r->passes * r->height >= most && (r->passes - 1) * r->height < most);
+  const int64_t blocks = (s->n + 511) / 512, m = s->m < row->tile_m ? s->m : row->tile_m;
+  assert_true(r->stages * ((r->height + 1) / 2) * 8192 + blocks * m * 1024 <= 232448 - 2048);
+}
+
 /* The launch of a down row, x and its stride as given. */
 static void expect_down(const fake_launch *l, const fake_shape *s, const tglu_run_args *a,
                         uint64_t x, int64_t ldx, int flags, int32_t sms,
@@ -108,6 +159,10 @@ static void expect_down(const fake_launch *l, const fake_shape *s, const tglu_ru
   if (tglu__row_is_stream(row)) {
     expect_down_record(&l->record.stream, s, a, x, ldx);
     assert_int_equal(l->record.stream.flags, flags);
+    return;
+  }
+  if (tglu__row_is_diag(row)) {
+    expect_diag(l, s, a, x, ldx, flags);
     return;
   }
   const tglu_down_launch *r = &l->record.down;

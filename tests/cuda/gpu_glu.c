@@ -36,6 +36,7 @@ static const struct {
   {"linear", part_linear, "edges, alignments, biases and residuals, each down row"},
   {"mlp", part_mlp, "types x activations x layouts x biases x residuals; real shapes"},
   {"down_small", part_down_small, "small shapes, each down row, few SMs (for sanitizers)"},
+  {"down_around", part_down_around, "several rounds of the ring, each down row (likewise)"},
   {"down_order", part_down_order, "repeats, SM limits, half the SMs, each down row"},
   {"mlp_order", part_mlp_order, "repeats, captures, streams, one workspace, programmatic launches"},
   {"one_launch", part_one_launch, "sizes, layouts, activations, each row of op mlp"},

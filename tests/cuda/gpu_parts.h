@@ -36,6 +36,7 @@ void part_values(const gpu_options *options);
 void part_linear(const gpu_options *options);
 void part_mlp(const gpu_options *options);
 void part_down_small(const gpu_options *options);
+void part_down_around(const gpu_options *options);
 /* gpu_one_launch.c */
 void part_one_launch(const gpu_options *options);
 void part_one_small(const gpu_options *options);

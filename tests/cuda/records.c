@@ -66,6 +66,7 @@ static int expected_smem(const tglu__row *row, int64_t m, int64_t n, int64_t k) 
                                   (int32_t)(m < row->tile_m ? m : row->tile_m) *
                                     (row->loader != tglu__loader_general),
                                   (int32_t)k);
+  if (tglu__row_is_diag(row)) return 232448;
   if (!glu)
     return tglu_down_smem_bytes(row->tile_m, row->tile_n, row->stages, row->cluster_m,
                                 row->schedule == tglu__schedule_down_split);
@@ -86,6 +87,12 @@ static void expect_grid(const fake_launch *l, const tglu__row *row, int64_t m, i
     assert_int_equal(l->config.gridDimX, most < sms ? most : sms);
     assert_int_equal(l->config.gridDimY, 1);
     assert_int_equal(l->config.blockDimX, 384);
+    return;
+  }
+  if (tglu__row_is_diag(row)) {
+    assert_int_equal(l->config.gridDimX, (n + 3) / 4 < sms ? (n + 3) / 4 : sms);
+    assert_int_equal(l->config.gridDimY, rows);
+    assert_int_equal(l->config.blockDimX, 288);
     return;
   }
   if (tglu__row_is_stream(row)) {

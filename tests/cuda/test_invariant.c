@@ -271,7 +271,8 @@ static void forced_rows(void **unused) {
     const fake_options o = {.row = row->name, .pdl = 1, .invariant = 1};
     tglu_context *context = fake_context(&o);
     tglu_mlp *mlp;
-    if (tglu__row_is_stream(row) && row->loader == tglu__loader_tma) {
+    if ((tglu__row_is_stream(row) && row->loader == tglu__loader_tma) ||
+        tglu__row_is_diag(row)) {
       assert_int_equal(tglu_mlp_create(context, &d, &mlp), TGLU_ERR_UNSUPPORTED);
       expect_message("needs no more t");
       ++refused;

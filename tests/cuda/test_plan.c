@@ -98,7 +98,8 @@ static void names(void **unused) {
     static const char *const op_names[TGLU__OPS] = {"glu", "down", "mlp"};
     assert_string_equal(row->op_name, op_names[row->op]);
     assert_int_equal(row->op == tglu__op_mlp, strcmp(row->schedule_name, "stream_mlp") == 0);
-    assert_int_equal(tglu__row_threads(row), 384);
+    assert_int_equal(tglu__row_threads(row),
+                     tglu__row_is_diag(row) ? 288 : 384);
     if (!stream) assert_true(tglu__row_weight_box_rows(row) <= 256);
   }
 }
@@ -275,7 +276,8 @@ static void predicate(void **unused) {
     expect_refused(row, &good, &c, &d, "shared memory");
     if (tglu__row_is_stream(row)) predicate_tokens(row);
     d = device(row->cluster_m);
-    if (tglu__row_is_stream(row)) c.tokens = row->tile_m; /* a tile of tokens an SM */
+    if (tglu__row_is_stream(row) || tglu__row_is_diag(row))
+      c.tokens = row->tile_m; /* a tile of tokens an SM */
     assert_true(tglu__row_valid(row, &good, &c, &d, NULL));
     d = device(row->cluster_m - 1);
     expect_refused(row, &good, &c, &d, "sm_limit");
@@ -355,7 +357,11 @@ static void launches(void **unused) {
         tglu__plan_launch(i, &p, m, &d, &c);
         assert_int_equal(c.row, i);
         assert_int_equal(c.smem_bytes, expected_bytes(row, m, 896, &d));
-        if (tglu__row_is_stream(row)) {
+        if (tglu__row_is_diag(row)) {
+          const int64_t units = (n + 3) / 4;
+          assert_int_equal(c.clusters, units < sms ? units : sms);
+          assert_int_equal(c.grid_y, (m + row->tile_m - 1) / row->tile_m);
+        } else if (tglu__row_is_stream(row)) {
           expect_stream(row, &c, m, n, &d);
         } else {
           expect_tiles(row, &c, m, n, &d);

@@ -332,11 +332,11 @@ CALL(cuPointerGetAttribute, void *value, int attribute, uint64_t pointer) {
 CALL(cuTensorMapEncodeTiled, uint64_t *map, int type, uint32_t rank, void *address,
      const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
      const uint32_t *element_strides, int interleave, int swizzle, int promotion, int fill) {
-  (void)type, (void)rank, (void)dims, (void)box, (void)element_strides, (void)interleave;
+  (void)type, (void)dims, (void)box, (void)element_strides, (void)interleave;
   (void)swizzle, (void)promotion, (void)fill;
   memset(map, 0, 128);
   map[1] = (uint64_t)(uintptr_t)address;
-  map[2] = strides[0];
+  map[2] = strides[rank - 2];
   return 0;
 }
 

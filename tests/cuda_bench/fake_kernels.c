@@ -7,6 +7,7 @@
 #include "../../cli/numbers.h"
 #include "../../kernels/sm90/down_launch.h"
 #include "../../kernels/sm90/launch.h"
+#include "../../kernels/sm90/down_diag_launch.h"
 #include "../../kernels/sm90/stream_mlp_launch.h"
 #include "fake.h"
 
@@ -255,6 +256,16 @@ static void run_stream_mlp(const fake_op *op) {
   stream(op, l.down, 1, held("FAKE_UNWRITTEN", op->kernel));
 }
 
+static void run_diag(const fake_op *op) {
+  tglu_down_diag_launch l;
+  memcpy(&l, op->words, sizeof l);
+  const tglu_stream_launch as = {
+    .x = l.x, .ldx = l.ldx, .gate = (const void *)(uintptr_t)l.w.opaque[1],
+    .ldw = (int64_t)l.w.opaque[2] / 2, .gate_bias = l.bias,
+    .residual = l.residual, .ldr = l.ldr, .out = l.out, .ldo = l.ldo, .m = l.m, .n = l.n, .k = l.k};
+  stream(op, as, 1, held("FAKE_UNWRITTEN", op->kernel));
+}
+
 static void run_down(const fake_op *op) {
   static const int32_t none[8];
   tglu_down_launch l;
@@ -289,6 +300,11 @@ static int row_op(const char *name, void **parameters, fake_op *op) {
     bytes = sizeof *l;
     op->run = run_stream;
     flop = 4.0 * l->m * (double)l->n * l->k;
+  } else if (strncmp(schedule_of(name), "down_diag", 9) == 0) {
+    const tglu_down_diag_launch *l = parameters[0];
+    bytes = sizeof *l;
+    op->run = run_diag;
+    flop = 2.0 * l->m * (double)l->n * l->k;
   } else if (strncmp(name, "down_", 5) == 0) {
     const tglu_down_launch *l = parameters[0];
     bytes = sizeof *l;
