@@ -49,19 +49,39 @@ enum { BARRIER_TURN = 1 /* and 2 */, BARRIER_WARPGROUP = 3 /* and 4 */ };
 /* One thread loads every tile of this cluster in turn, K-block by K-block.  With stable
  * weights it fills the weights' part of the first PRELOAD_STAGES before the dependency on the
  * kernel before is over; not of all, since X queues behind them (docs/notes, step 16). */
+/* What a tile's stages are fetched with. */
+typedef struct tile_boxes {
+  const void *x, *w;
+  uint32_t bytes; /* of a stage  */
+  bool rows;      /* any of X    */
+} tile_boxes;
+
+/* The tile at block `row` of tile_m rows of X; in clusters the last blocks may lie beyond M. */
+TGLU_DEVICE tile_boxes boxes_of(const tglu_down_launch &p, int32_t row, int32_t column) {
+  const int32_t last = (p.m - 1) / ROW_TILE_M;
+  const bool end = ROW_CLUSTER_M == 1 && column == p.tile_columns - 1;
+  const int32_t x_rows = row < last ? ROW_TILE_M : row == last ? p.x_last_rows : 0;
+  tile_boxes boxes;
+  boxes.x = row < last ? &p.x : &p.x_last;
+  boxes.w = end ? &p.w_last : &p.w;
+  boxes.bytes = (x_rows + (end ? p.w_last_rows : TILE_N)) * (TGLU_TILE_K * 2);
+  boxes.rows = x_rows > 0;
+  return boxes;
+}
+
 TGLU_DEVICE void load_tiles(const tglu_down_launch &p, const smem_map &smem, uint32_t rank,
                             int32_t first, int32_t step) {
   const int32_t tiles = p.tile_rows * p.tile_columns;
   ring_position at = {0, 0};
   int32_t preloaded = 0;
-  const uint32_t stage_bytes = STAGE_BYTES - (ROW_TILE_M - p.x_rows) * TGLU_TILE_K * 2;
   if ((p.flags & TGLU_LAUNCH_STABLE_WEIGHTS) && first < tiles) {
     const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
+    const tile_boxes boxes = boxes_of(p, tile.row * ROW_CLUSTER_M + (int32_t)rank, tile.column);
     for (; preloaded < PRELOAD_STAGES && preloaded * TGLU_TILE_K < p.k; preloaded++) {
       const uint32_t full = smem.full + 8 * preloaded;
-      mbarrier_arrive_expect_tx(full, stage_bytes);
+      mbarrier_arrive_expect_tx(full, boxes.bytes);
       load_weights<TILE_N, ROW_CLUSTER_M>(
-          &p.w, smem.ring + preloaded * STAGE_BYTES + A_BYTES, full, preloaded * TGLU_TILE_K,
+          boxes.w, smem.ring + preloaded * STAGE_BYTES + A_BYTES, full, preloaded * TGLU_TILE_K,
           tile.column * TILE_N, rank);
     }
   }
@@ -69,19 +89,20 @@ TGLU_DEVICE void load_tiles(const tglu_down_launch &p, const smem_map &smem, uin
   dependents_launch();
   for (int32_t index = first; index < tiles; index += step) {
     const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
-    const int32_t m = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M;
-    const int32_t n = tile.column * TILE_N;
+    const int32_t row = tile.row * ROW_CLUSTER_M + (int32_t)rank;
+    const int32_t m = row * ROW_TILE_M, n = tile.column * TILE_N;
+    const tile_boxes boxes = boxes_of(p, row, tile.column);
     for (int32_t k = 0; k < p.k; k += TGLU_TILE_K) {
       const uint32_t full = smem.full + 8 * at.stage;
       const uint32_t a = smem.ring + at.stage * STAGE_BYTES;
       if (preloaded > 0) {
         preloaded--;
-        tma_load_2d(a, &p.x, full, k, m);
+        if (boxes.rows) tma_load_2d(a, boxes.x, full, k, m);
       } else {
         mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
-        mbarrier_arrive_expect_tx(full, stage_bytes);
-        tma_load_2d(a, &p.x, full, k, m);
-        load_weights<TILE_N, ROW_CLUSTER_M>(&p.w, a + A_BYTES, full, k, n, rank);
+        mbarrier_arrive_expect_tx(full, boxes.bytes);
+        if (boxes.rows) tma_load_2d(a, boxes.x, full, k, m);
+        load_weights<TILE_N, ROW_CLUSTER_M>(boxes.w, a + A_BYTES, full, k, n, rank);
       }
       ring_advance<ROW_STAGES>(at);
     }
@@ -148,6 +169,8 @@ TGLU_DEVICE void consume(const tglu_down_launch &p, const smem_map &smem, uint32
 #define ENTRY_LAUNCH tglu_down_launch
 #define ENTRY_PREFETCH(p)      \
   prefetch_tensor_map(&(p).x); \
+  prefetch_tensor_map(&(p).x_last); \
   prefetch_tensor_map(&(p).w); \
+  prefetch_tensor_map(&(p).w_last); \
   prefetch_tensor_map(&(p).out)
 #include "entry.cuh"

@@ -20,21 +20,24 @@
 
 typedef struct tglu_down_launch {
   /* Tensor maps, 2-D, 16-bit elements, zero fill, dim 0 contiguous, L2 promotion 128 bytes.
-   *   x      dims {K, M}, box {64, x_rows}, 128-byte swizzle
+   *   x      dims {K, M}, box {64, tile_m}, 128-byte swizzle
+   *   x_last as x, box {64, x_last_rows}: for the last row of tiles
    *   w      dims {K, N}, box {64, tglu_down_box_rows(...)}, 128-byte swizzle
+   *   w_last as w, box {64, w_last_rows}: for the last column of tiles; not read in multicast
+   *          clusters
    *   out    dims {N, M}, box {tglu_out_box_columns(tile_n), 64}, swizzle of
    *          tglu_out_box_swizzle(tile_n) bytes; not read with TGLU_LAUNCH_DIRECT_STORE
    * where M = tokens, N = columns of the result (hidden), K = columns of x (intermediate). */
-  tglu_tensor_map x, w, out;
+  tglu_tensor_map x, w, out, x_last, w_last;
   int32_t m, n, k;
   int32_t tile_rows;    /* down_pingpong, down_coop: ceil(m / (tile_m * cluster));
                            down_split: ceil(m / tile_m)                             */
   int32_t tile_columns; /* ceil(n / tile_n)                                         */
   int32_t group;        /* tile rows per raster group (tile_order.h), >= 1          */
   int32_t flags;        /* bits of tglu_glu_launch.flags                            */
-  int32_t x_rows;       /* rows of x's box: tile_m, or m rounded up to 8 where that
-                           is less: rows beyond M cost as much to fill with zeros
-                           as to fetch                                              */
+  int32_t x_last_rows, w_last_rows; /* rows of M and of N that are left there, rounded
+                           up to 8: TMA takes 2.6 ns for a row of zeros, and 1 ns to
+                           fetch one (docs/notes, step 42)                          */
   const void *bias;     /* [n] or NULL, stride 1                                    */
   const void *residual; /* [m, n] or NULL; may be the output itself; any multiple of 2
                            bytes, any stride                                        */

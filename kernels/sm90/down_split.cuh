@@ -75,6 +75,22 @@ TGLU_DEVICE int32_t own_k_blocks(const tglu_down_launch &p) {
   return (k_blocks + CLUSTER - 1) / CLUSTER;
 }
 
+/* What a tile's stages are fetched with. */
+typedef struct tile_boxes {
+  const void *x, *w;
+  uint32_t bytes; /* of a stage */
+} tile_boxes;
+
+TGLU_DEVICE tile_boxes boxes_of(const tglu_down_launch &p, const tglu_tile &tile) {
+  const bool end_row = tile.row == p.tile_rows - 1, end_column = tile.column == p.tile_columns - 1;
+  tile_boxes boxes;
+  boxes.x = end_row ? &p.x_last : &p.x;
+  boxes.w = end_column ? &p.w_last : &p.w;
+  boxes.bytes = ((end_row ? p.x_last_rows : TILE_M) + (end_column ? p.w_last_rows : TILE_N)) *
+                (TGLU_TILE_K * 2);
+  return boxes;
+}
+
 /* One thread loads this CTA's K-blocks of every tile in turn.  With stable weights it fills
  * the weights' part of the whole ring before the dependency on the kernel before is over.
  * Weights that one row of tiles reads once say so to L2, which keeps X and what the caller has
@@ -85,14 +101,14 @@ TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32
   const int32_t blocks = own_k_blocks(p);
   ring_position at = {0, 0};
   int32_t preloaded = 0;
-  const uint32_t stage_bytes = STAGE_BYTES - (TILE_M - p.x_rows) * TGLU_TILE_K * 2;
   const uint64_t policy = p.tile_rows == 1 && p.m > 8 ? policy_read_once() : 0;
   if ((p.flags & TGLU_LAUNCH_STABLE_WEIGHTS) && first < tiles) {
     const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
+    const tile_boxes boxes = boxes_of(p, tile);
     for (; preloaded < ROW_STAGES && preloaded < blocks; preloaded++) {
       const uint32_t full = smem.full + 8 * preloaded;
-      mbarrier_arrive_expect_tx(full, stage_bytes);
-      tma_load_2d_policy(smem.ring + preloaded * STAGE_BYTES + A_BYTES, &p.w, full,
+      mbarrier_arrive_expect_tx(full, boxes.bytes);
+      tma_load_2d_policy(smem.ring + preloaded * STAGE_BYTES + A_BYTES, boxes.w, full,
                          (preloaded * CLUSTER + (int32_t)rank) * TGLU_TILE_K,
                          tile.column * TILE_N, policy);
     }
@@ -101,18 +117,19 @@ TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32
   dependents_launch();
   for (int32_t index = first; index < tiles; index += step) {
     const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
+    const tile_boxes boxes = boxes_of(p, tile);
     for (int32_t block = 0; block < blocks; block++) {
       const uint32_t full = smem.full + 8 * at.stage;
       const uint32_t a = smem.ring + at.stage * STAGE_BYTES;
       const int32_t k = (block * CLUSTER + (int32_t)rank) * TGLU_TILE_K;
       if (preloaded > 0) {
         preloaded--;
-        tma_load_2d(a, &p.x, full, k, tile.row * TILE_M);
+        tma_load_2d(a, boxes.x, full, k, tile.row * TILE_M);
       } else {
         mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
-        mbarrier_arrive_expect_tx(full, stage_bytes);
-        tma_load_2d_policy(a + A_BYTES, &p.w, full, k, tile.column * TILE_N, policy);
-        tma_load_2d(a, &p.x, full, k, tile.row * TILE_M);
+        mbarrier_arrive_expect_tx(full, boxes.bytes);
+        tma_load_2d_policy(a + A_BYTES, boxes.w, full, k, tile.column * TILE_N, policy);
+        tma_load_2d(a, boxes.x, full, k, tile.row * TILE_M);
       }
       ring_advance<ROW_STAGES>(at);
     }
@@ -269,7 +286,9 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 
   if (threadIdx.x == 32) {
     prefetch_tensor_map(&p.x);
+    prefetch_tensor_map(&p.x_last);
     prefetch_tensor_map(&p.w);
+    prefetch_tensor_map(&p.w_last);
   }
   if (threadIdx.x == 0) ring_init<ROW_STAGES, 1>(smem.ring, 2);
   __syncthreads();

@@ -141,6 +141,24 @@ static tglu_status map_out(const tglu__driver *driver, const tglu__row *row, int
   return result == TGLU__CUDA_SUCCESS ? TGLU_OK : tglu__cuda_map_fail(driver, result, "out");
 }
 
+/* Both maps of a down row's x: of whole tiles, and of what the last row of tiles has left. */
+static tglu_status map_x_down(const tglu__driver *driver, const tglu__problem *p,
+                              const tglu__row *row, const tglu__call *call,
+                              tglu_down_launch *record) {
+  int64_t left = (call->tokens - 1) % row->tile_m + 1;
+  record->x_last_rows = (int32_t)((left + 7) / 8 * 8);
+  tglu__CUresult result =
+    tglu__cuda_map_operand(driver, &record->x_last, row->dtype, call->x, call->tokens, p->n,
+                           call->ldx, record->x_last_rows);
+  if (result == TGLU__CUDA_SUCCESS && call->tokens > row->tile_m &&
+      record->x_last_rows != row->tile_m)
+    result = tglu__cuda_map_operand(driver, &record->x, row->dtype, call->x, call->tokens,
+                                    p->n, call->ldx, row->tile_m);
+  else
+    record->x = record->x_last;
+  return result == TGLU__CUDA_SUCCESS ? TGLU_OK : tglu__cuda_map_fail(driver, result, "x");
+}
+
 static tglu_status fill_down(const tglu__driver *driver, const tglu__problem *p,
                              const tglu__row *row, const tglu__call *call,
                              const tglu__choice *choice, tglu_down_launch *record) {
@@ -154,7 +172,7 @@ static tglu_status fill_down(const tglu__driver *driver, const tglu__problem *p,
   record->ldr = call->ldr;
   record->out_pointer = call->out;
   record->ldo = call->ldo;
-  tglu_status status = map_x(driver, row, p->n, call, &record->x_rows, &record->x);
+  tglu_status status = map_x_down(driver, p, row, call, record);
   if (status != TGLU_OK) return status;
   return map_out(driver, row, p->k, call, direct, &record->w, &record->out);
 }

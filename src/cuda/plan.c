@@ -223,6 +223,18 @@ static tglu__CUresult encode_pair(const tglu__driver *driver, const tglu__proble
   return tglu__cuda_map_operand(driver, up, p->dtype, p->up, p->n, p->k, p->ld, box_rows);
 }
 
+/* Both maps of a down row's weights: of whole tiles, and of what the last column has left. */
+static tglu__CUresult encode_down(const tglu__driver *driver, const tglu__row *row,
+                                  const tglu__problem *p, tglu_down_launch *record) {
+  int64_t left = (p->k - 1) % row->tile_n + 1;
+  record->w_last_rows = (int32_t)((left + 7) / 8 * 8);
+  tglu__CUresult result = tglu__cuda_map_operand(driver, &record->w, p->dtype, p->down, p->k,
+                                                 p->n, p->ld_down, tglu__row_weight_box_rows(row));
+  if (result != TGLU__CUDA_SUCCESS) return result;
+  return tglu__cuda_map_operand(driver, &record->w_last, p->dtype, p->down, p->k, p->n,
+                                p->ld_down, record->w_last_rows);
+}
+
 static tglu_status encode_weights(const tglu__driver *driver, const tglu__row *row,
                                   const tglu__problem *p, tglu__cuda_entry *entry) {
   const tglu__operand_names names = tglu__names_of(p);
@@ -230,8 +242,7 @@ static tglu_status encode_weights(const tglu__driver *driver, const tglu__row *r
   tglu__CUresult result = TGLU__CUDA_SUCCESS;
   const char *name = names.down;
   if (row->op == tglu__op_down) {
-    result = tglu__cuda_map_operand(driver, &entry->record.down.w, p->dtype, p->down, p->k,
-                                    p->n, p->ld_down, tglu__row_weight_box_rows(row));
+    result = encode_down(driver, row, p, &entry->record.down);
   } else if (g != NULL) {
     int32_t gate = tglu__cuda_classes(p->gate, p->n, p->k, p->ld);
     int32_t up = tglu__cuda_classes(p->up, p->n, p->k, p->ld);

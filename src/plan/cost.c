@@ -253,8 +253,8 @@ static double beside_us(const tglu__choice *choice, const tglu__row *row, int64_
   bool streams =
     (tglu__row_is_stream(row) && row->loader == tglu__loader_tma) || tglu__row_is_diag(row);
   if (row->op == tglu__op_glu) return streams && tokens > 4 ? mlp_before_us : 0;
-  if (tokens > 4) return 0;
-  if (streams) return -mlp_stream_us[tokens > 2];
+  if (tokens > 64) return 0;
+  if (streams) return tokens > 4 ? 0 : -mlp_stream_us[tokens > 2];
   int64_t ctas = (int64_t)choice->clusters * row->cluster_m;
   return choice->idle > ctas / 3 ? mlp_idle_us : 0;
 }

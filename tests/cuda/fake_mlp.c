@@ -171,11 +171,17 @@ static void expect_down(const fake_launch *l, const fake_shape *s, const tglu_ru
   int64_t height = row->tile_m * (split ? 1 : row->cluster_m);
   uint64_t m = (uint64_t)s->m, n = (uint64_t)s->k, k = (uint64_t)s->n;
   uint32_t box = (uint32_t)(split ? row->tile_n : row->tile_n / row->cluster_m);
-  expect_map(&r->x, x, row->dtype, k, m, one ? (k + 7) / 8 * 8 : (uint64_t)ldx, 64,
-             (uint32_t)expected_x_rows(row, s->m), 3);
-  assert_int_equal(r->x_rows, expected_x_rows(row, s->m));
-  expect_map(&r->w, BASE + AT_DOWN, row->dtype, k, n,
-             n == 1 ? (k + 7) / 8 * 8 : (uint64_t)ldd, 64, box, 3);
+  uint64_t x_stride = one ? (k + 7) / 8 * 8 : (uint64_t)ldx;
+  uint64_t w_stride = n == 1 ? (k + 7) / 8 * 8 : (uint64_t)ldd;
+  uint32_t x_left = ((uint32_t)(s->m - 1) % (uint32_t)row->tile_m / 8 + 1) * 8;
+  uint32_t w_left = ((uint32_t)(s->k - 1) % (uint32_t)row->tile_n / 8 + 1) * 8;
+  expect_map(&r->x, x, row->dtype, k, m, x_stride, 64,
+             s->m > row->tile_m ? (uint32_t)row->tile_m : x_left, 3);
+  expect_map(&r->x_last, x, row->dtype, k, m, x_stride, 64, x_left, 3);
+  expect_map(&r->w, BASE + AT_DOWN, row->dtype, k, n, w_stride, 64, box, 3);
+  expect_map(&r->w_last, BASE + AT_DOWN, row->dtype, k, n, w_stride, 64, w_left, 3);
+  assert_int_equal(r->x_last_rows, x_left);
+  assert_int_equal(r->w_last_rows, w_left);
   if (direct || split) {
     assert_memory_equal(&r->out, &r->w, sizeof r->w);
   } else {
