@@ -3,8 +3,8 @@
  * Rows with tiles:
  *   time  = fixed + longer (1 + 0.12 (shorter / longer)^6) of busy and floor
  *   busy  = cycles of the busiest cluster / clock
- *   floor = bytes that must come from memory / bandwidth; of a down projection cubed, plus the
- *           cube of the bytes that all CTAs fetch from L2 / its rate, of the sum the cube root
+ *   floor = bytes that must come from memory / bandwidth; of a down projection hypot() of that
+ *           and the bytes that all CTAs fetch from L2 / its rate
  * A tile's mainloop is stages of 64 k.  A stage takes the tensor cores' time and what it costs
  * beside it, a fixed part and a part per row of X and weights; or, if that is longer, what TMA
  * takes for its rows of 128 bytes (few tokens: rows of X beyond M are not fetched).  Tiles are
@@ -20,8 +20,8 @@
  * geometric mean, 11 % at worst.  Set anew by hand since: those of rows that stream, what an
  * MLP's halves cost each other, exchange_cycles and general_factor from 563 times (step 27);
  * low_factor and single_factor from 697 (step 36; the choice of a GLU's row costs 0.45 % since,
- * 3.5 % at worst); those of down projections with tiles from 1,188 times of 33 rows (step 39: their
- * choice costs 1.6 %, 22 % at worst).  paired_coop is spared the cluster factor, since at K = 8192
+ * 3.5 % at worst); those of down projections with tiles from 1,409 times of 33 rows (step 42: their
+ * choice costs 1.0 %, 15 % at worst).  paired_coop is spared the cluster factor, since at K = 8192
  * its clusters were faster. */
 #include "plan/choose.h"
 
@@ -62,13 +62,13 @@ static const struct {
                     .cluster_factor = 1.011, .tall_factor = 1.012, .low_factor = 0.93,
                     .gate_first_factor = 1.03, .coop_epilogue = 14.8,
                     .turn_epilogue = 7.4, .single_factor = 2.0},
-  [tglu__op_down] = {.clock_mhz = 1393.0, .fixed_us = 1.025, .bytes_per_us = 4.394e6,
-                     .stage_cycles = 2.0, .row_cycles = 0.0, .row_us = 0.965e-3,
-                     .cluster_factor = 1.16, .tall_factor = 0.961, .low_factor = 1.0,
-                     .coop_epilogue = 0.0, .turn_epilogue = 0.0, .single_factor = 1.0,
-                     .split_low_factor = 1.196, .exchange_cycles = 2548.0,
-                     .exchange_output = 33.2, .split_floor = 0.0449,
-                     .l2_bytes_per_us = 13.33e6},
+  [tglu__op_down] = {.clock_mhz = 1377.0, .fixed_us = 1.01, .bytes_per_us = 4.558e6,
+                     .stage_cycles = 2.05, .row_cycles = 0.0173, .row_us = 0.57e-3,
+                     .cluster_factor = 1.16, .tall_factor = 0.998, .low_factor = 1.0,
+                     .coop_epilogue = 0.0, .turn_epilogue = 17.7, .single_factor = 1.0,
+                     .split_low_factor = 1.338, .exchange_cycles = 2089.0,
+                     .exchange_output = 35.65, .split_floor = 0.0374,
+                     .l2_bytes_per_us = 16.71e6},
 };
 
 static const struct {
@@ -189,10 +189,8 @@ static double tiles_us(const tglu__choice *choice, const tglu__row *row, tglu__s
   double floor_us = bytes_of(row->op, shape, tokens) / tiles[row->op].bytes_per_us;
   for (int32_t size = 2; split && size <= row->cluster_m; size *= 2)
     floor_us *= 1 + tiles[row->op].split_floor;
-  if (tiles[row->op].l2_bytes_per_us > 0) {
-    double l2 = l2_us(choice, row, shape, tokens);
-    floor_us = cbrt(floor_us * floor_us * floor_us + l2 * l2 * l2);
-  }
+  if (tiles[row->op].l2_bytes_per_us > 0)
+    floor_us = hypot(floor_us, l2_us(choice, row, shape, tokens));
   double busy_us = cycles / tiles[row->op].clock_mhz;
   double longer = busy_us > floor_us ? busy_us : floor_us;
   double cube = (busy_us + floor_us - longer) / longer;
