@@ -223,7 +223,7 @@ static void down_small_of_row(const gpu_options *options, const char *row, int d
   static const small_shape shapes[] = {
     {1, 8, 8, 0, 0, 0},      {131, 200, 136, 0, 0, 0}, {131, 200, 136, 1, 1, 0},
     {67, 72, 131, 1, 2, 0}, /* direct stores           */
-    {3, 576, 53, 1, 1, 0},   {6, 1024, 72, 0, 2, 3}, /* rows that want K in slices */
+    {3, 576, 53, 1, 1, 0},   {6, 640, 72, 0, 2, 3}, /* rows that want K in slices  */
   };
   down_shapes_of_row(options, row, dtype, shapes, sizeof shapes / sizeof shapes[0]);
 }
