@@ -72,11 +72,25 @@ def compile_row(args, row, cubin):
     return facts(report)
 
 
-def compress(args, cubin):
+def find_fatbinary(nvcc):
+    """The program beside nvcc, or beside what a link of that name leads to, or on the path."""
+    nvcc = Path(shutil.which(nvcc) or nvcc)
+    for beside in (nvcc, nvcc.resolve()):
+        if beside.with_name("fatbinary").is_file():
+            return beside.with_name("fatbinary")
+    return shutil.which("fatbinary")
+
+
+def compress(args, row, cubin):
+    tool = find_fatbinary(args.nvcc)
+    if tool is None:
+        sys.exit(f"{row.name}: there is no fatbinary beside {args.nvcc}, nor on the path")
     fatbin = cubin.with_suffix(".fatbin")
-    tool = Path(shutil.which(args.nvcc) or args.nvcc).resolve().with_name("fatbinary")
-    subprocess.run([tool, "--64", "--compress-all", *args.pack,
-                    f"--image3=kind=elf,sm=90a,file={cubin}", f"--create={fatbin}"], check=True)
+    command = [str(tool), "--64", "--compress-all", *args.pack,
+               f"--image3=kind=elf,sm=90a,file={cubin}", f"--create={fatbin}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{row.name}: fatbinary failed\n{' '.join(command)}\n{done.stdout}{done.stderr}")
     return fatbin.read_bytes()
 
 
@@ -111,7 +125,7 @@ def main():
         cubin = Path(args.work) / f"{row.name}.cubin"
         registers, shared, barriers = compile_row(args, row, cubin)
         size = cubin.stat().st_size
-        code = compress(args, cubin)
+        code = compress(args, row, cubin)
         (Path(args.work) / f"{row.name}.txt").write_text(
             f"{row.name} registers={registers} static_smem={shared} barriers={barriers} "
             f"cubin_bytes={size} hash={rows.row_hash(row)}\n")

@@ -14,7 +14,8 @@
  *
  * In a cluster each CTA fetches its share of the rows of W and multicasts it.
  * Assumptions: the tensor maps of down_launch.h; grid of whole clusters; tile counts in `p`;
- * everything outside M, N, K reads as zero and is clipped by the stores. */
+ * everything outside K reads as zero; rows of X and of W that no box brings are whatever the stage
+ * held before, and what comes of them is never stored. */
 #include <cuda_fp16.h>
 
 #include "down_epilogue.cuh"
@@ -46,9 +47,6 @@ static_assert((2 * ROW_STAGES) * 8 <= TGLU_SMEM_BARRIER_BYTES, "room for the bar
 
 enum { BARRIER_TURN = 1 /* and 2 */, BARRIER_WARPGROUP = 3 /* and 4 */ };
 
-/* One thread loads every tile of this cluster in turn, K-block by K-block.  With stable
- * weights it fills the weights' part of the first PRELOAD_STAGES before the dependency on the
- * kernel before is over; not of all, since X queues behind them (docs/notes, step 16). */
 /* What a tile's stages are fetched with. */
 typedef struct tile_boxes {
   const void *x, *w;
@@ -69,6 +67,9 @@ TGLU_DEVICE tile_boxes boxes_of(const tglu_down_launch &p, int32_t row, int32_t 
   return boxes;
 }
 
+/* One thread loads every tile of this cluster in turn, K-block by K-block.  With stable
+ * weights it fills the weights' part of the first PRELOAD_STAGES before the dependency on the
+ * kernel before is over; not of all, since X queues behind them (docs/notes, step 16). */
 TGLU_DEVICE void load_tiles(const tglu_down_launch &p, const smem_map &smem, uint32_t rank,
                             int32_t first, int32_t step) {
   const int32_t tiles = p.tile_rows * p.tile_columns;

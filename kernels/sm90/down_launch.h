@@ -20,7 +20,7 @@
 
 typedef struct tglu_down_launch {
   /* Tensor maps, 2-D, 16-bit elements, zero fill, dim 0 contiguous, L2 promotion 128 bytes.
-   *   x      dims {K, M}, box {64, tile_m}, 128-byte swizzle
+   *   x      dims {K, M}, box {64, tile_m}, 128-byte swizzle; not read where M <= tile_m
    *   x_last as x, box {64, x_last_rows}: for the last row of tiles
    *   w      dims {K, N}, box {64, tglu_down_box_rows(...)}, 128-byte swizzle
    *   w_last as w, box {64, w_last_rows}: for the last column of tiles; not read in multicast

@@ -100,11 +100,7 @@ static void say_path(text *to, const tglu__row *row, const tglu__problem *proble
     say(to, "loads: general, the slower path%s%s\n", why != NULL ? ": " : "",
         why != NULL ? why : "");
   }
-  if (stream) {
-    say(to, "stores: ordinary ones, any address and stride\n");
-    return;
-  }
-  if (tglu__row_is_diag(row)) {
+  if (stream || tglu__row_is_diag(row)) {
     say(to, "stores: ordinary ones, any address and stride\n");
     return;
   }
@@ -136,6 +132,18 @@ static void say_one_launch(text *to, const tglu__cuda *cuda, const tglu__row *ro
       (int)row->tile_m, (int)row->stages);
   say(to, "grid: %d CTAs of %d threads, which wait once for each other, %d passes each, on %d "
       "SMs\n", (int)choice->clusters, (int)tglu__row_threads(row), (int)choice->waves,
+      (int)cuda->facts.sm_count);
+}
+
+static void say_diag(text *to, const tglu__cuda *cuda, const tglu__row *row,
+                     const tglu__problem *problem, const tglu__choice *choice, int64_t tokens) {
+  tglu_down_diag_launch part = {.n = (int32_t)problem->k, .k = (int32_t)problem->n};
+  tglu_diag_divide(&part, choice->clusters, (int32_t)tokens, row->tile_n, row->stages);
+  say(to, "schedule: %s, 8 slices of K beside each other, passes of %d outputs, %d stages\n",
+      row->schedule_name, (int)(part.height * TGLU_DIAG_UNIT), (int)part.stages);
+  say(to, "grid: %d CTAs of %d threads, %d to %d outputs in %d passes each, on %d SMs\n",
+      (int)choice->clusters, (int)tglu__row_threads(row), (int)(part.share * TGLU_DIAG_UNIT),
+      (int)((part.share + (part.larger > 0)) * TGLU_DIAG_UNIT), (int)part.passes,
       (int)cuda->facts.sm_count);
 }
 
@@ -178,6 +186,8 @@ static bool say_operation(text *to, const tglu_context *context, const tglu__cud
     say_one_launch(to, cuda, row, &choice);
   } else if (tglu__row_is_stream(row)) {
     say_stream(to, cuda, row, &choice);
+  } else if (tglu__row_is_diag(row)) {
+    say_diag(to, cuda, row, problem, &choice, own.tokens);
   } else {
     say_tiles(to, cuda, row, &choice);
   }

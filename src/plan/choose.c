@@ -93,20 +93,20 @@ bool tglu__row_valid(const tglu__row *row, const tglu__problem *problem,
     refusal = "needs strides (ldx, ld) below 2^36 elements";
   } else if (tglu__row_smem_bytes(row, call->tokens, tglu__op_shape(row->op, problem).k) >
              device->smem_bytes) {
-    refusal = tglu__row_is_stream(row)
+    refusal = tglu__row_is_stream(row) || tglu__row_is_diag(row)
                 ? "needs more shared memory for its tokens than a block has on this device"
                 : "needs more shared memory than a block has on this device";
   } else if (row->cluster_m > TGLU__MAX_CLUSTER || device->clusters[row->cluster_m] < 1) {
     refusal = "needs more SMs side by side than the device or its SM limit (sm_limit) "
               "leaves";
-  } else if (row->op == tglu__op_mlp && call->tokens > row->tile_m) {
+  } else if ((row->op == tglu__op_mlp || tglu__row_is_diag(row)) &&
+             call->tokens > row->tile_m) {
     refusal = "needs no more tokens than its one tile has";
   } else if (row->op == tglu__op_mlp && !device->cooperative) {
     refusal = "needs a device whose blocks may wait for each other (cooperative launches)";
   } else if (tglu__row_is_diag(row) && problem->n % TGLU_TILE_K != 0) {
     refusal = "needs an intermediate (of a linear: in_features) that is a multiple of 64";
-  } else if ((tglu__row_is_stream(row) || tglu__row_is_diag(row)) &&
-             row->loader == tglu__loader_tma &&
+  } else if (tglu__row_is_stream(row) && row->loader == tglu__loader_tma &&
              tile_rows_of(row, call->tokens) > device->sm_count) {
     refusal = "needs no more tiles of tokens than SMs";
   }
@@ -140,14 +140,13 @@ static void plan_mlp(const tglu__row *r, const tglu__problem *problem,
                             ceil_div(ceil_div(problem->k, ctas), TGLU_STREAM_MLP_DOWN_ROWS));
 }
 
-/* One CTA an SM and tile of tokens, each with its share of the units of outputs. */
-static void plan_diag(const tglu__row *r, const tglu__problem *problem, int64_t tokens,
+/* One CTA an SM, each with its share of the units of outputs. */
+static void plan_diag(const tglu__row *r, const tglu__problem *problem,
                       const tglu__device_facts *device, tglu__choice *choice) {
   const int64_t units = ceil_div(problem->k, TGLU_DIAG_UNIT);
   const int64_t ctas = units < device->sm_count ? units : device->sm_count;
-  choice->tile_rows = choice->grid_y = (int32_t)tile_rows_of(r, tokens);
+  choice->tile_rows = choice->grid_y = choice->group = 1;
   choice->tile_columns = (int32_t)ceil_div(problem->k, r->tile_n);
-  choice->group = 1;
   choice->clusters = (int32_t)ctas;
   choice->waves = (int32_t)ceil_div(ceil_div(units, ctas), r->tile_n / TGLU_DIAG_UNIT);
 }
@@ -185,7 +184,7 @@ void tglu__plan_launch(int32_t row, const tglu__problem *problem, int64_t tokens
   } else if (tglu__row_is_stream(r)) {
     plan_stream(r, problem, tokens, device, choice);
   } else if (tglu__row_is_diag(r)) {
-    plan_diag(r, problem, tokens, device, choice);
+    plan_diag(r, problem, device, choice);
   } else {
     plan_tiles(r, problem, tokens, device, choice);
   }

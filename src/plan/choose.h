@@ -29,8 +29,8 @@ typedef struct tglu__call_facts {
 } tglu__call_facts;
 
 /* A row and its launch.  Stream rows: CTA (x, y) takes the y-th share of the result's columns
- * for the x-th tile of tokens; op mlp: CTA x takes a share of both halves' columns.  The others:
- * a cluster walks tiles. */
+ * for the x-th tile of tokens; op mlp: CTA x takes a share of both halves' columns, down_diag: of
+ * the columns.  The others: a cluster walks tiles. */
 typedef struct tglu__choice {
   int32_t row;          /* index into tglu__rows                               */
   int32_t tile_rows, tile_columns, group; /* as in the launch record; stream rows: token

@@ -220,20 +220,22 @@ static double stream_us(const tglu__choice *choice, const tglu__row *row, tglu__
          stream[row->op].wide_pass_us * (row->tile_n > 16 ? row->tile_n / 16 - 1 : 0);
 }
 
-/* Every tile of tokens reads the weights anew, at a rate that falls with the bytes that a CTA can
- * keep on their way; a pass with fewer outputs than others leaves a part of its stages empty. */
+/* Weights come at a rate that falls with the bytes that a CTA can keep on their way; a pass with
+ * fewer outputs than others leaves a part of its stages empty. */
 static double diag_us(const tglu__choice *choice, const tglu__row *row, tglu__shape shape,
                       int64_t tokens) {
   tglu_down_diag_launch part = {.n = (int32_t)shape.n, .k = (int32_t)shape.k};
-  int64_t height = tokens < row->tile_m ? tokens : row->tile_m;
-  tglu_diag_divide(&part, choice->clusters, (int32_t)height, row->tile_n, row->stages);
+  tglu_diag_divide(&part, choice->clusters, (int32_t)tokens, row->tile_n, row->stages);
   double units = part.share + (part.larger > 0);
   double empty = part.passes * part.height / units - 1;
   double ring = (double)part.stages * ((part.height + 1) / 2) * TGLU_DIAG_TILE_BYTES;
   double rate = diag.bytes_per_us * (1 - exp(-ring / diag.ring_bytes));
-  double bytes = choice->tile_rows * bytes_of(tglu__op_down, shape, height);
-  return diag.fixed_us + bytes / rate * (1 + empty * diag.empty_outputs / row->tile_n) +
-         (double)height * (double)shape.k * diag.element_us;
+  double most = choice->clusters * stream[tglu__op_down].sm_bytes_per_us;
+  if (rate > most) rate = most;
+  return diag.fixed_us +
+         bytes_of(tglu__op_down, shape, tokens) / rate *
+           (1 + empty * diag.empty_outputs / row->tile_n) +
+         (double)tokens * (double)shape.k * diag.element_us;
 }
 
 static double one_launch_us(const tglu__choice *choice, const tglu__row *row,

@@ -77,11 +77,12 @@ int32_t tglu__row_b_rows(const tglu__row *row);
 /* Whether its tiles have a tail (tail_launch.h), and their columns without it. */
 bool tglu__row_has_tail(const tglu__row *row);
 int32_t tglu__row_main_columns(const tglu__row *row);
-/* Rows of one box of the weights' maps; with a tail, of the main columns'.  Not for stream rows. */
+/* Rows of one box of the weights' maps; with a tail, of the main columns'.  Not for stream rows
+ * and down_diag. */
 int32_t tglu__row_weight_box_rows(const tglu__row *row);
 /* Dynamic shared memory of a launch for so many tokens and columns of x (op mlp: of x or H,
- * whichever has more); only that of stream rows, which hold tokens whole, depends on them and
- * grows with both. */
+ * whichever has more); only that of rows which hold tokens whole depends on them: of stream
+ * rows it grows with both, of down_diag it is all that there is, or more than there is. */
 int64_t tglu__row_smem_bytes(const tglu__row *row, int64_t tokens, int64_t k);
 
 #endif /* TGLU_PLAN_ROWS_H */

@@ -91,7 +91,7 @@ static void expect_grid(const fake_launch *l, const tglu__row *row, int64_t m, i
   }
   if (tglu__row_is_diag(row)) {
     assert_int_equal(l->config.gridDimX, (n + 3) / 4 < sms ? (n + 3) / 4 : sms);
-    assert_int_equal(l->config.gridDimY, rows);
+    assert_int_equal(l->config.gridDimY, 1);
     assert_int_equal(l->config.blockDimX, 288);
     return;
   }

@@ -64,8 +64,9 @@ static void every_row_forced(void **unused) {
     if (!has_row(tglu__op_down, row->dtype, tglu__loader_tma)) continue;
     fake_begin();
     fake_options o = {.row = row->name, .pdl = 1};
-    fake_shape s = {.m = row->op == tglu__op_mlp ? 8 : row->tile_m * 2 + 1,
-                    .n = tglu__row_is_diag(row) ? 576 : 520,
+    const bool diag = tglu__row_is_diag(row);
+    fake_shape s = {.m = row->op == tglu__op_mlp || diag ? row->tile_m : row->tile_m * 2 + 1,
+                    .n = diag ? 576 : 520,
                     .k = 264, .bias = 1, .residual = 1};
     assert_int_equal(check_mlp(&o, &s, row->dtype), 1);
     assert_string_equal(fake->launches[row->op == tglu__op_down].kernel, row->name);

@@ -142,7 +142,7 @@ static void predicate_sizes(const tglu__row *row) {
 
 static void predicate_alignment(const tglu__row *row) {
   tglu__device_facts d = device(132);
-  tglu__call_facts c = call(100);
+  tglu__call_facts c = call(tglu__row_is_diag(row) ? row->tile_m : 100);
   bool general = row->loader == tglu__loader_general, stream = tglu__row_is_stream(row);
   const tglu__problem good = problem_of(row, 200, 64);
   const void *off = (const char *)aligned + 2;
@@ -243,6 +243,22 @@ static void predicate_mlp(const tglu__row *row) {
   expect_refused(row, &good, &c, &d, "sm_limit");
 }
 
+/* One tile of tokens, slices on 16 bytes, room for the tokens. */
+static void predicate_diag(const tglu__row *row, tglu__problem p) {
+  tglu__device_facts d = device(132);
+  tglu__call_facts c = call(row->tile_m + 1);
+  expect_refused(row, &p, &c, &d, "tokens");
+  c = call(row->tile_m);
+  for (p.n = p.ld_down = 72; p.n < 128; p.n += 8, p.ld_down += 8)
+    expect_refused(row, &p, &c, &d, "multiple of 64");
+  assert_true(tglu__row_valid(row, &p, &c, &d, NULL));
+  p.n = p.ld_down = 27648;
+  d.smem_bytes = 232448;
+  expect_refused(row, &p, &c, &d, "for its tokens");
+  c = call(row->tile_m - 1);
+  assert_true(tglu__row_valid(row, &p, &c, &d, NULL));
+}
+
 static void predicate(void **unused) {
   (void)unused;
   for (int32_t i = 0; i < tglu__row_total; ++i) {
@@ -252,7 +268,8 @@ static void predicate(void **unused) {
       continue;
     }
     tglu__device_facts d = device(132);
-    tglu__call_facts c = call(100);
+    const int64_t tokens = tglu__row_is_diag(row) ? row->tile_m : 100;
+    tglu__call_facts c = call(tokens);
     const tglu__problem good = problem_of(row, 200, 64);
     tglu__problem p = good;
     const char *why = "unset";
@@ -272,9 +289,10 @@ static void predicate(void **unused) {
                      row->op == tglu__op_down && tglu__row_is_stream(row));
     predicate_sizes(row);
     predicate_alignment(row);
-    d.smem_bytes = (int32_t)tglu__row_smem_bytes(row, 100, 64) - 1;
+    d.smem_bytes = (int32_t)tglu__row_smem_bytes(row, tokens, 64) - 1;
     expect_refused(row, &good, &c, &d, "shared memory");
     if (tglu__row_is_stream(row)) predicate_tokens(row);
+    if (tglu__row_is_diag(row)) predicate_diag(row, good);
     d = device(row->cluster_m);
     if (tglu__row_is_stream(row) || tglu__row_is_diag(row))
       c.tokens = row->tile_m; /* a tile of tokens an SM */
@@ -360,7 +378,7 @@ static void launches(void **unused) {
         if (tglu__row_is_diag(row)) {
           const int64_t units = (n + 3) / 4;
           assert_int_equal(c.clusters, units < sms ? units : sms);
-          assert_int_equal(c.grid_y, (m + row->tile_m - 1) / row->tile_m);
+          assert_int_equal(c.grid_y, 1);
         } else if (tglu__row_is_stream(row)) {
           expect_stream(row, &c, m, n, &d);
         } else {
