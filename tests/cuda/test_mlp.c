@@ -326,13 +326,39 @@ static void explain_and_plan(void **unused) {
   tglu_context_destroy(context);
 }
 
+/* What a row of down_diag makes of 896 outputs on 132 and on 50 SMs: 224 units of 4. */
+static void explain_diag(void **unused) {
+  (void)unused;
+  if (!down_built()) skip();
+  for (int limited = 0; limited < 2; ++limited) {
+    fake_begin();
+    fake_options o = {.row = "down_bf16_sm90_down_diag_4x16_s13_c1",
+                      .sm_limit = limited ? 50 : 0};
+    tglu_context *context = fake_context(&o);
+    fake_shape s = {.m = 4, .n = 4864, .k = 896};
+    tglu_mlp_desc d = fake_mlp_desc(&s, TGLU_DTYPE_BF16);
+    tglu_mlp *mlp;
+    assert_int_equal(tglu_mlp_create(context, &d, &mlp), TGLU_OK);
+    tglu_run_args a = fake_args(&s, s.k);
+    char text[4096];
+    assert_int_equal(tglu_mlp_explain(mlp, &a, text, sizeof text), TGLU_OK);
+    const char *grid = limited ? "grid: 50 CTAs of 288 threads, 16 to 20 outputs in 2 passes"
+                               : "grid: 132 CTAs of 288 threads, 4 to 8 outputs in 1 passes";
+    if (strstr(text, grid) == NULL || strstr(text, "8 slices of K") == NULL)
+      fail_msg("no \"%s\" in\n%s", grid, text);
+    tglu_mlp_destroy(mlp);
+    tglu_context_destroy(context);
+    fake_expect_balance();
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_shape),          cmocka_unit_test(every_row_forced),
     cmocka_unit_test(workspace),            cmocka_unit_test(nothing_half_launched),
     cmocka_unit_test(intermediate_of_zero), cmocka_unit_test(batch_invariant_takes_one_row),
     cmocka_unit_test(inside_a_capture),     cmocka_unit_test(pointers_of_elsewhere),
-    cmocka_unit_test(explain_and_plan),
+    cmocka_unit_test(explain_and_plan),     cmocka_unit_test(explain_diag),
   };
   fake_open();
   return cmocka_run_group_tests_name("cuda_mlp", tests, NULL, NULL);
