@@ -397,7 +397,7 @@ int bench_cpu(const bench_args *args, bench_sink *sink) {
   tglu_context *own = NULL;
   if (getenv("TILEGLU_ROW")) {
     return cli_error(CLI_USAGE, "the environment sets TILEGLU_ROW, which the unfused way cannot "
-                     "use: unset it, or give --row");
+                     "use: unset it; --row forces a row for the other contenders alone");
   }
   int code = tools_open(&t, &args->place);
   if (code != CLI_OK) return code;
