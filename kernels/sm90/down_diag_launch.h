@@ -4,7 +4,9 @@
  * A launch: grid (ctas, ceil(m / tile_m), 1), block TGLU_DIAG_THREADS, no cluster,
  * dynamic shared memory TGLU_DIAG_SMEM_BYTES.  CTA x computes its share of the outputs, in units
  * of TGLU_DIAG_UNIT, all of K by itself: any 1 <= ctas <= units gives the whole result, bit for bit
- * the same; best is one CTA an SM.  tglu_diag_divide() fills in the record's part about it.
+ * the same; best is one CTA an SM.  The library launches one tile of tokens only: more would read
+ * the weights anew, marked as read once, in CTAs that wait for an SM to be free.
+ * tglu_diag_divide() fills in the record's part about it.
  *
  * K in slices: the first tglu_diag_main_k(k) elements are 8 slices of neighbouring elements, each
  * whole K-blocks of 64 and so whole lines where rows begin on lines; what is left, less than 512,

@@ -105,8 +105,7 @@ static void fill_diag(const tglu__row *row, const tglu__call *call, const tglu__
   record->out = call->out;
   record->ldo = call->ldo;
   record->m = (int32_t)call->tokens;
-  tglu_diag_divide(record, choice->clusters, record->m < row->tile_m ? record->m : row->tile_m,
-                   row->tile_n, row->stages);
+  tglu_diag_divide(record, choice->clusters, record->m, row->tile_n, row->stages);
 }
 
 /* Both halves, each as it has it in a launch of its own. */

@@ -130,18 +130,23 @@ static bool in_turns(const tglu__row *row) {
          row->schedule == tglu__schedule_down_pingpong;
 }
 
+/* Rows of X that a tile fetches: no more than there are tokens. */
+static double x_rows(const tglu__row *row, int64_t tokens) {
+  int64_t needed = ceil_div(tokens, 8) * 8;
+  return (double)(needed < row->tile_m ? needed : row->tile_m);
+}
+
 /* Cycles of one tile's mainloop over all of K, or this CTA's share of it. */
 static double mainloop_cycles(const tglu__row *row, int64_t k, int64_t tokens) {
   bool split = row->schedule == tglu__schedule_down_split;
   double width = tglu__row_b_rows(row);
   double fetched = split ? width : width / row->cluster_m;
-  int64_t x_rows = ceil_div(tokens, 8) * 8 < row->tile_m ? ceil_div(tokens, 8) * 8 : row->tile_m;
   double tensor = 2.0 * row->tile_m * width * TGLU_TILE_K / flop_per_cycle;
   if (split && row->tile_m == 64) tensor *= tiles[row->op].split_low_factor;
   double stage =
     tensor + tiles[row->op].stage_cycles + tiles[row->op].row_cycles * (row->tile_m + fetched);
   double tma =
-    ((double)x_rows + fetched) * tiles[row->op].row_us * tiles[row->op].clock_mhz;
+    (x_rows(row, tokens) + fetched) * tiles[row->op].row_us * tiles[row->op].clock_mhz;
   int64_t steps = ceil_div(k, TGLU_TILE_K);
   double cycles = (double)(split ? ceil_div(steps, row->cluster_m) : steps) *
                   (stage > tma ? stage : tma);
@@ -157,8 +162,7 @@ static double mainloop_cycles(const tglu__row *row, int64_t k, int64_t tokens) {
 static double l2_us(const tglu__choice *choice, const tglu__row *row, tglu__shape shape,
                     int64_t tokens) {
   bool split = row->schedule == tglu__schedule_down_split;
-  int64_t x_rows = ceil_div(tokens, 8) * 8 < row->tile_m ? ceil_div(tokens, 8) * 8 : row->tile_m;
-  double rows = (double)x_rows + tglu__row_b_rows(row) / (double)(split ? 1 : row->cluster_m);
+  double rows = x_rows(row, tokens) + tglu__row_b_rows(row) / (double)(split ? 1 : row->cluster_m);
   double tiles_in_all =
     (double)choice->tile_rows * choice->tile_columns * (split ? 1 : row->cluster_m);
   int64_t steps = ceil_div(shape.k, TGLU_TILE_K);

@@ -143,8 +143,9 @@ static void expect_diag(const fake_launch *l, const fake_shape *s, const tglu_ru
   assert_true(4 * r->height <= row->tile_n && r->stages >= 3 && r->stages <= row->stages);
   const int32_t most = r->share + (r->larger > 0);
   assert_true(r->passes * r->height >= most && (r->passes - 1) * r->height < most);
-  const int64_t blocks = (s->n + 511) / 512, m = s->m < row->tile_m ? s->m : row->tile_m;
-  assert_true(r->stages * ((r->height + 1) / 2) * 8192 + blocks * m * 1024 <= 232448 - 2048);
+  assert_true(s->m <= row->tile_m);
+  const int64_t tokens = (s->n + 511) / 512 * s->m * 1024;
+  assert_true(r->stages * ((r->height + 1) / 2) * 8192 + tokens <= 232448 - 2048);
 }
 
 /* The launch of a down row, x and its stride as given. */

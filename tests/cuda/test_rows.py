@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Tests of the kernel build's Python: rows.def, names, hashes, the judge of ptxas."""
+import argparse
+import os
 import shutil
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 sys.path.insert(0, str(KERNELS))
@@ -44,6 +47,50 @@ class Judge(unittest.TestCase):
     def test_second_kernel_counts(self):
         self.assertTrue(build_row.judge(GOOD + GOOD.replace("0 bytes spill loads",
                                                             "4 bytes spill loads")))
+
+
+class Fatbinary(unittest.TestCase):
+    """It is sought beside nvcc, then beside the program that a link of that name leads to."""
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+        path = mock.patch.dict(os.environ, {"PATH": str(self.folder / "path")})
+        path.start()
+        self.addCleanup(path.stop)
+
+    def program(self, name, text=""):
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("#!/bin/sh\n" + text)
+        file.chmod(0o755)
+        return file
+
+    def test_beside_nvcc(self):
+        nvcc, tool = self.program("cu da/bin/nvcc"), self.program("cu da/bin/fatbinary")
+        self.program("path/fatbinary")
+        self.assertEqual(build_row.find_fatbinary(str(nvcc)), tool)
+
+    def test_beside_what_a_link_leads_to(self):
+        nvcc, tool = self.program("cuda/bin/nvcc"), self.program("cuda/bin/fatbinary")
+        link = self.folder / "path" / "nvcc"
+        link.parent.mkdir()
+        link.symlink_to(nvcc)
+        self.assertEqual(build_row.find_fatbinary("nvcc"), tool)
+        own = self.program("path/fatbinary")
+        self.assertEqual(build_row.find_fatbinary("nvcc"), own)
+
+    def test_on_the_path(self):
+        tool = self.program("path/fatbinary")
+        self.assertEqual(build_row.find_fatbinary(str(self.program("bin/nvcc"))), str(tool))
+
+    def test_failures_name_the_row(self):
+        row = rows.read_rows()[0]
+        args = argparse.Namespace(nvcc=str(self.program("bin/nvcc")), pack=["--pack"])
+        with self.assertRaisesRegex(SystemExit, f"{row.name}: there is no fatbinary"):
+            build_row.compress(args, row, self.folder / "k.cubin")
+        self.program("bin/fatbinary", "echo bad option $3 >&2\nexit 1\n")
+        with self.assertRaisesRegex(SystemExit, f"{row.name}: fatbinary failed(.|\n)*--pack"):
+            build_row.compress(args, row, self.folder / "k.cubin")
 
 
 class Table(unittest.TestCase):

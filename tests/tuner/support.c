@@ -135,6 +135,8 @@ int tuned(tglu_dtype dtype, int64_t n, int64_t k, int64_t tokens)
 rows find_rows(void)
 {
   rows r;
+  unsetenv("TILEGLU_BACKEND");
+  unsetenv("TILEGLU_ROW");
   tglu_context *context = context_at("");
   snprintf(r.chosen, sizeof r.chosen, "%s",
            plan_for(context, TGLU_DTYPE_F32, N, K, M).row);

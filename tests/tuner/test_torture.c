@@ -19,8 +19,6 @@ static rows row;
 static int find(void **state)
 {
   (void)state;
-  unsetenv("TILEGLU_BACKEND");
-  unsetenv("TILEGLU_ROW");
   row = find_rows();
   return 0;
 }
