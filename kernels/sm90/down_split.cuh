@@ -91,49 +91,85 @@ TGLU_DEVICE tile_boxes boxes_of(const tglu_down_launch &p, const tglu_tile &tile
   return boxes;
 }
 
-/* One thread loads this CTA's K-blocks of every tile in turn.  With stable weights it fills
- * the weights' part of the whole ring before the dependency on the kernel before is over.
- * Weights that one row of tiles reads once say so to L2, which keeps X and what the caller has
+/* Where the producer stands: at K-block `block` of tile `index`; of the next `preloaded` stages the
+ * weights are under way. */
+typedef struct load_position {
+  int32_t index, block, preloaded;
+  ring_position at;
+} load_position;
+
+/* Weights that one row of tiles reads once say so to L2, which keeps X and what the caller has
  * there; not with up to 8 tokens, where that cost 1 % from 7B on (docs/notes, step 40). */
-TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32_t rank,
-                         int32_t first, int32_t step) {
+TGLU_DEVICE uint64_t weights_policy(const tglu_down_launch &p) {
+  return p.tile_rows == 1 && p.m > 8 ? policy_read_once() : 0;
+}
+
+/* The weights' part of the whole ring, for the tile at `to`. */
+TGLU_DEVICE void preload_weights(const tglu_down_launch &p, const smem_map &smem, uint32_t rank,
+                                 load_position &to) {
+  const int32_t blocks = own_k_blocks(p);
+  const uint64_t policy = weights_policy(p);
+  const tglu_tile tile = tglu_tile_at(to.index, p.tile_rows, p.tile_columns, p.group);
+  const tile_boxes boxes = boxes_of(p, tile);
+  for (; to.preloaded < ROW_STAGES && to.preloaded < blocks; to.preloaded++) {
+    const uint32_t full = smem.full + 8 * to.preloaded;
+    mbarrier_arrive_expect_tx(full, boxes.bytes);
+    tma_load_2d_policy(smem.ring + to.preloaded * STAGE_BYTES + A_BYTES, boxes.w, full,
+                       (to.preloaded * CLUSTER + (int32_t)rank) * TGLU_TILE_K,
+                       tile.column * TILE_N, policy);
+  }
+}
+
+/* This CTA's K-blocks of every tile in turn.  First: those that a ring never used before has room
+ * for; else all the rest. */
+template <bool First>
+TGLU_DEVICE void load_blocks(const tglu_down_launch &p, const smem_map &smem, uint32_t rank,
+                             int32_t step, load_position &to) {
   const int32_t tiles = p.tile_rows * p.tile_columns;
   const int32_t blocks = own_k_blocks(p);
-  ring_position at = {0, 0};
-  int32_t preloaded = 0;
-  const uint64_t policy = p.tile_rows == 1 && p.m > 8 ? policy_read_once() : 0;
-  if ((p.flags & TGLU_LAUNCH_STABLE_WEIGHTS) && first < tiles) {
-    const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
+  const uint64_t policy = weights_policy(p);
+  int32_t room = ROW_STAGES;
+  for (; to.index < tiles; to.index += step, to.block = 0) {
+    const tglu_tile tile = tglu_tile_at(to.index, p.tile_rows, p.tile_columns, p.group);
     const tile_boxes boxes = boxes_of(p, tile);
-    for (; preloaded < ROW_STAGES && preloaded < blocks; preloaded++) {
-      const uint32_t full = smem.full + 8 * preloaded;
-      mbarrier_arrive_expect_tx(full, boxes.bytes);
-      tma_load_2d_policy(smem.ring + preloaded * STAGE_BYTES + A_BYTES, boxes.w, full,
-                         (preloaded * CLUSTER + (int32_t)rank) * TGLU_TILE_K,
-                         tile.column * TILE_N, policy);
-    }
-  }
-  dependency_wait();
-  dependents_launch();
-  for (int32_t index = first; index < tiles; index += step) {
-    const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
-    const tile_boxes boxes = boxes_of(p, tile);
-    for (int32_t block = 0; block < blocks; block++) {
-      const uint32_t full = smem.full + 8 * at.stage;
-      const uint32_t a = smem.ring + at.stage * STAGE_BYTES;
-      const int32_t k = (block * CLUSTER + (int32_t)rank) * TGLU_TILE_K;
-      if (preloaded > 0) {
-        preloaded--;
-        tma_load_2d(a, boxes.x, full, k, tile.row * TILE_M);
+    for (; to.block < blocks; to.block++) {
+      if (First && room-- == 0) return;
+      const uint32_t full = smem.full + 8 * to.at.stage;
+      const uint32_t a = smem.ring + to.at.stage * STAGE_BYTES;
+      const int32_t k = (to.block * CLUSTER + (int32_t)rank) * TGLU_TILE_K;
+      if (First && to.preloaded > 0) {
+        to.preloaded--;
       } else {
-        mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
+        if (!First) mbarrier_wait(smem.empty + 8 * to.at.stage, to.at.parity ^ 1);
         mbarrier_arrive_expect_tx(full, boxes.bytes);
         tma_load_2d_policy(a + A_BYTES, boxes.w, full, k, tile.column * TILE_N, policy);
-        tma_load_2d(a, boxes.x, full, k, tile.row * TILE_M);
       }
-      ring_advance<ROW_STAGES>(at);
+      tma_load_2d(a, boxes.x, full, k, tile.row * TILE_M);
+      ring_advance<ROW_STAGES>(to.at);
     }
   }
+}
+
+/* Warp 0; one thread loads.  With stable weights it fills the weights' part of the whole ring
+ * before the dependency on the kernel before is over.
+ * It waits for the cluster once the ring is full, since its loads stay in this CTA; and not later,
+ * though nothing here depends on it: racecheck (CUDA 13.0) holds every warp of a CTA at that
+ * barrier until all have come, also this one, which would wait for a stage that a warp held there
+ * gives back (docs/notes, step 44). */
+TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32_t rank,
+                         int32_t first, int32_t step) {
+  load_position at = {first, 0, 0, {0, 0}};
+  if (elect_one(0xffffffff)) {
+    if ((p.flags & TGLU_LAUNCH_STABLE_WEIGHTS) && first < p.tile_rows * p.tile_columns) {
+      preload_weights(p, smem, rank, at);
+    }
+    dependency_wait();
+    dependents_launch();
+    load_blocks<true>(p, smem, rank, step, at);
+  }
+  __syncwarp();
+  cluster_wait();
+  if (elect_one(0xffffffff)) load_blocks<false>(p, smem, rank, step, at);
 }
 
 /* This thread's part `i` of what its CTA owns of a tile: 4 columns of one row. */
@@ -292,7 +328,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
   }
   if (threadIdx.x == 0) ring_init<ROW_STAGES, 1>(smem.ring, 2);
   __syncthreads();
-  /* The producer does not wait for this: its loads stay in this CTA. */
+  /* Once the cluster has come here, all may send to each other. */
   if (threadIdx.x == 128) {
     mbarrier_init(smem.ready, 1);
     mbarrier_init(smem.credit, CLUSTER);
@@ -303,9 +339,11 @@ extern "C" __global__ void __launch_bounds__(384, 1)
 
   if (warpgroup == 0) {
     registers_decrease<40>();
-    if (threadIdx.x < 32 && elect_one(0xffffffff)) produce(p, smem.ring, rank, first, step);
-    __syncwarp();
-    cluster_wait();
+    if (threadIdx.x < 32) {
+      produce(p, smem.ring, rank, first, step);
+    } else {
+      cluster_wait();
+    }
   } else {
     registers_increase<232>();
     consume(p, smem, rank, first, step, warpgroup - 1, threadIdx.x % 128);

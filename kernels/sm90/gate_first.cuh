@@ -22,7 +22,9 @@
 #include "mainloop.cuh"
 #include "pipeline.cuh"
 #include "ptx.cuh"
+#include "ptx_elect.cuh"
 #include "smem_layout.h"
+#include "tile_boxes.cuh"
 #include "tile_order.h"
 #include "wgmma.cuh"
 
@@ -41,37 +43,44 @@ static_assert((2 * ROW_STAGES) * 8 <= TGLU_SMEM_BARRIER_BYTES, "room for the bar
 enum { BARRIER_TURN = 1 /* and 2 */, BARRIER_WARPGROUP = 3 /* and 4 */ };
 
 /* One half (gate or up) of one tile, K-block by K-block. */
-TGLU_DEVICE void produce_half(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
-                              int32_t index, const tglu_tensor_map *weights, ring_position &at) {
+TGLU_DEVICE void load_half(const tglu_glu_tiles_launch &launch, const smem_map &smem,
+                           uint32_t rank, int32_t index, int half, ring_position &at) {
+  const tglu_glu_launch &p = launch.base;
   const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
-  const int32_t m = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M;
-  const int32_t n = tile.column * TILE_N;
-  const uint32_t stage_bytes = STAGE_BYTES - (ROW_TILE_M - p.x_rows) * TGLU_TILE_K * 2;
+  const int32_t row = tile.row * ROW_CLUSTER_M + (int32_t)rank;
+  const tile_boxes boxes = boxes_of<TILE_N, ROW_CLUSTER_M == 1>(launch, row, tile.column);
+  const void *weights = half == 0 ? boxes.gate : boxes.up;
+  const uint32_t stage_bytes = (boxes.x_rows + boxes.w_rows) * (TGLU_TILE_K * 2);
   for (int32_t k = 0; k < p.k; k += TGLU_TILE_K) {
     const uint32_t full = smem.full + 8 * at.stage;
     const uint32_t a = smem.ring + at.stage * STAGE_BYTES;
     mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
     mbarrier_arrive_expect_tx(full, stage_bytes);
-    tma_load_2d(a, &p.x, full, k, m);
-    load_weights<TILE_N, ROW_CLUSTER_M>(weights, a + A_BYTES, full, k, n, rank);
+    if (boxes.x_rows > 0) tma_load_2d(a, boxes.x, full, k, row * ROW_TILE_M);
+    load_weights<TILE_N, ROW_CLUSTER_M>(weights, a + A_BYTES, full, k, tile.column * TILE_N, rank);
     ring_advance<ROW_STAGES>(at);
   }
 }
 
 /* Pairs of tiles in the order of the consumers' turns; the last may be alone. */
-TGLU_DEVICE void produce(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
-                         int32_t first, int32_t step) {
-  const int32_t tiles = p.tile_rows * p.tile_columns;
+TGLU_DEVICE void load_tiles(const tglu_glu_tiles_launch &launch, const smem_map &smem,
+                            uint32_t rank, int32_t first, int32_t step) {
+  const int32_t tiles = launch.base.tile_rows * launch.base.tile_columns;
   ring_position at = {0, 0};
   dependency_wait();
   dependents_launch();
   for (int32_t index = first; index < tiles; index += 2 * step) {
     for (int half = 0; half < 2; half++) {
-      const tglu_tensor_map *weights = half == 0 ? &p.gate : &p.up;
-      produce_half(p, smem, rank, index, weights, at);
-      if (index + step < tiles) produce_half(p, smem, rank, index + step, weights, at);
+      load_half(launch, smem, rank, index, half, at);
+      if (index + step < tiles) load_half(launch, smem, rank, index + step, half, at);
     }
   }
+}
+
+/* Runs in thread 0 alone. */
+TGLU_DEVICE void produce(const tglu_glu_tiles_launch &launch, const smem_map &smem, uint32_t rank,
+                         int32_t first, int32_t step) {
+  if (elect_one(1)) load_tiles(launch, smem, rank, first, step);
 }
 
 /* Bias and activation on one block's gate accumulators, in place. */
@@ -107,8 +116,9 @@ TGLU_DEVICE void half_tile(const tglu_glu_launch &p, const smem_map &smem, ring_
   ring_skip<ROW_STAGES>(at, skip);
 }
 
-TGLU_DEVICE void consume(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
+TGLU_DEVICE void consume(const tglu_glu_tiles_launch &launch, const smem_map &smem, uint32_t rank,
                          int32_t first, int32_t step, int warpgroup, int thread) {
+  const tglu_glu_launch &p = launch.base;
   const int32_t tiles = p.tile_rows * p.tile_columns;
   const int32_t k_blocks = (p.k + TGLU_TILE_K - 1) / TGLU_TILE_K;
   float gate[BLOCKS][TILE_N / 2], up[BLOCKS][TILE_N / 2];
@@ -156,5 +166,7 @@ TGLU_DEVICE void consume(const tglu_glu_launch &p, const smem_map &smem, uint32_
   if (thread == 0) tma_store_wait_read();
 }
 
+#define ENTRY_LAUNCH tglu_glu_tiles_launch
+#define ENTRY_PREFETCH(p) prefetch_boxes(p)
 #define ENTRY_READERS 1
 #include "entry.cuh"

@@ -19,17 +19,20 @@
  *
  * A tile_n that is 4 beyond a multiple of 8 has a tail: tail_launch.h.
  *
- * Assumptions: the tensor maps of launch.h; grid of whole clusters; tile counts in
- * `p`; everything outside M, N, K reads as zero and is clipped by the stores. */
+ * Assumptions: the tensor maps of tiles_launch.h; grid of whole clusters; tile counts in
+ * `p`; everything outside K reads as zero; what rows beyond M and N bring is clipped by the
+ * stores. */
 #include "wgmma_odd.cuh" /* before mainloop.cuh */
 #include "epilogue.cuh"
 #include "epilogue_tail.cuh"
 #include "launch.h"
 #include "mainloop.cuh"
 #include "pipeline.cuh"
+#include "ptx_elect.cuh"
 #include "ptx_policy.cuh"
 #include "smem_layout.h"
 #include "tail_launch.h"
+#include "tile_boxes.cuh"
 #include "tile_order.h"
 #include "wgmma.cuh"
 
@@ -44,13 +47,13 @@
 #define UP_BYTES ((TILE_N + TAIL_N) * TGLU_TILE_K * 2) /* where up's main columns begin */
 #define UP_ACC ((TILE_N + TAIL_N) / 2)                  /* and their accumulators       */
 #define STAGE_BYTES (A_BYTES + B_ROWS * TGLU_TILE_K * 2)
-#ifndef PRELOAD_STAGES
 #define PRELOAD_STAGES 2
-#endif
 
 static_assert(ROW_TILE_M % (ROW_SCHEDULE_PINGPONG ? 64 : 128) == 0, "whole m64 blocks");
 static_assert(ROW_TILE_M <= 256 && TILE_N <= 128 && TILE_N % 4 == 0, "one TMA box, one wgmma");
 static_assert(ROW_CLUSTER_M <= (TAIL_N ? 1 : 2), "one CTA an operand");
+static_assert(MAIN_N % 8 == 0 && (TAIL_N == 0 || TAIL_N == TGLU_TAIL_COLUMNS),
+              "boxes begin on whole swizzle atoms, the second tail on half of one");
 static_assert(BLOCKS * TILE_N <= 192, "more than 192 accumulators spill");
 static_assert(tglu_smem_bytes(ROW_TILE_M, TILE_N, B_ROWS, ROW_STAGES) <= 232448, "227 KB");
 static_assert((2 * ROW_STAGES) * 8 <= TGLU_SMEM_BARRIER_BYTES, "room for the barriers");
@@ -59,7 +62,9 @@ enum { BARRIER_TURN = 1 /* and 2 */, BARRIER_WARPGROUP = 3 /* and 4 */ };
 
 #if ROW_TILE_N % 8
 typedef tglu_glu_tail_launch paired_launch;
-TGLU_DEVICE const tglu_glu_launch &base_of(const paired_launch &launch) { return launch.base; }
+TGLU_DEVICE const tglu_glu_tiles_launch &tiles_of(const paired_launch &launch) {
+  return launch.tiles;
+}
 
 /* Both tails of one stage: four rows each, the second at half a swizzle atom. */
 TGLU_DEVICE void load_stage_tails(const paired_launch &launch, uint32_t b, uint32_t full, int32_t k,
@@ -70,24 +75,29 @@ TGLU_DEVICE void load_stage_tails(const paired_launch &launch, uint32_t b, uint3
   tma_load_2d_policy(to + TAIL_N * TGLU_TILE_K * 2, &launch.up_tail, full, k, tail, policy);
 }
 #else
-typedef tglu_glu_launch paired_launch;
-TGLU_DEVICE const tglu_glu_launch &base_of(const paired_launch &launch) { return launch; }
+typedef tglu_glu_tiles_launch paired_launch;
+TGLU_DEVICE const tglu_glu_tiles_launch &tiles_of(const paired_launch &launch) { return launch; }
 TGLU_DEVICE void load_stage_tails(const paired_launch &, uint32_t, uint32_t, int32_t, int32_t,
                                   uint64_t) {}
 #endif
 
+/* Bytes of one stage. */
+TGLU_DEVICE uint32_t bytes_of(const tile_boxes &boxes) {
+  return (boxes.x_rows + 2 * (boxes.w_rows + TAIL_N)) * (TGLU_TILE_K * 2);
+}
+
 /* All weight boxes of one stage of the tile that begins at column n.  In a cluster of two, each
  * CTA fetches one operand and multicasts it: CTA 0 the gate, CTA 1 the up. */
-TGLU_DEVICE void load_stage_weights(const paired_launch &launch, uint32_t b, uint32_t full,
-                                    int32_t k, int32_t n, uint32_t rank, uint64_t policy) {
-  const tglu_glu_launch &p = base_of(launch);
+TGLU_DEVICE void load_stage_weights(const paired_launch &launch, const tile_boxes &boxes,
+                                    uint32_t b, uint32_t full, int32_t k, int32_t n,
+                                    uint32_t rank, uint64_t policy) {
   if (ROW_CLUSTER_M == 1) {
     const int32_t main = tglu_main_first(n);
-    tma_load_2d_policy(b, &p.gate, full, k, main, policy);
+    tma_load_2d_policy(b, boxes.gate, full, k, main, policy);
     load_stage_tails(launch, b, full, k, n, policy);
-    tma_load_2d_policy(b + UP_BYTES, &p.up, full, k, main, policy);
+    tma_load_2d_policy(b + UP_BYTES, boxes.up, full, k, main, policy);
   } else {
-    tma_load_2d_multicast(b + rank * UP_BYTES, rank == 0 ? &p.gate : &p.up, full, k, n, 3);
+    tma_load_2d_multicast(b + rank * UP_BYTES, rank == 0 ? boxes.gate : boxes.up, full, k, n, 3);
   }
 }
 
@@ -95,20 +105,22 @@ TGLU_DEVICE void load_stage_weights(const paired_launch &launch, uint32_t b, uin
  * weights it fills the weights' part of the first PRELOAD_STAGES before the dependency on the
  * kernel before is over; not of all, since X queues behind them (docs/notes, step 16).  One
  * row of tiles reads every weight once, and says so to L2 (clusters do not). */
-TGLU_DEVICE void produce(const paired_launch &launch, const smem_map &smem, uint32_t rank,
-                         int32_t first, int32_t step) {
-  const tglu_glu_launch &p = base_of(launch);
-  const uint64_t policy = p.tile_rows == 1 ? policy_read_once() : 0;
+TGLU_DEVICE void load_tiles(const paired_launch &launch, const smem_map &smem, uint32_t rank,
+                            int32_t first, int32_t step) {
+  const tglu_glu_tiles_launch &t = tiles_of(launch);
+  const tglu_glu_launch &p = t.base;
+  const uint64_t policy = ROW_CLUSTER_M == 1 && p.tile_rows == 1 ? policy_read_once() : 0;
   const int32_t tiles = p.tile_rows * p.tile_columns;
   ring_position at = {0, 0};
   int32_t preloaded = 0;
-  const uint32_t stage_bytes = STAGE_BYTES - (ROW_TILE_M - p.x_rows) * TGLU_TILE_K * 2;
-  if (p.flags & TGLU_LAUNCH_STABLE_WEIGHTS) {
+  if ((p.flags & TGLU_LAUNCH_STABLE_WEIGHTS) && first < tiles) {
     const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
+    const tile_boxes boxes =
+        boxes_of<MAIN_N, true>(t, tile.row * ROW_CLUSTER_M + (int32_t)rank, tile.column);
     for (; preloaded < PRELOAD_STAGES && preloaded * TGLU_TILE_K < p.k; preloaded++) {
       const uint32_t full = smem.full + 8 * preloaded;
-      mbarrier_arrive_expect_tx(full, stage_bytes);
-      load_stage_weights(launch, smem.ring + preloaded * STAGE_BYTES + A_BYTES, full,
+      mbarrier_arrive_expect_tx(full, bytes_of(boxes));
+      load_stage_weights(launch, boxes, smem.ring + preloaded * STAGE_BYTES + A_BYTES, full,
                          preloaded * TGLU_TILE_K, tile.column * TILE_N, rank, policy);
     }
   }
@@ -116,28 +128,35 @@ TGLU_DEVICE void produce(const paired_launch &launch, const smem_map &smem, uint
   dependents_launch();
   for (int32_t index = first; index < tiles; index += step) {
     const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
-    const int32_t m = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M;
-    const int32_t n = tile.column * TILE_N;
+    const int32_t row = tile.row * ROW_CLUSTER_M + (int32_t)rank;
+    const int32_t m = row * ROW_TILE_M, n = tile.column * TILE_N;
+    const tile_boxes boxes = boxes_of<MAIN_N, true>(t, row, tile.column);
     for (int32_t k = 0; k < p.k; k += TGLU_TILE_K) {
       const uint32_t full = smem.full + 8 * at.stage;
       const uint32_t a = smem.ring + at.stage * STAGE_BYTES;
       if (preloaded > 0) {
         preloaded--;
-        tma_load_2d(a, &p.x, full, k, m);
+        if (boxes.x_rows > 0) tma_load_2d(a, boxes.x, full, k, m);
       } else {
         mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
-        mbarrier_arrive_expect_tx(full, stage_bytes);
-        tma_load_2d(a, &p.x, full, k, m);
-        load_stage_weights(launch, a + A_BYTES, full, k, n, rank, policy);
+        mbarrier_arrive_expect_tx(full, bytes_of(boxes));
+        if (boxes.x_rows > 0) tma_load_2d(a, boxes.x, full, k, m);
+        load_stage_weights(launch, boxes, a + A_BYTES, full, k, n, rank, policy);
       }
       ring_advance<ROW_STAGES>(at);
     }
   }
 }
 
+/* Runs in thread 0 alone. */
+TGLU_DEVICE void produce(const paired_launch &launch, const smem_map &smem, uint32_t rank,
+                         int32_t first, int32_t step) {
+  if (elect_one(1)) load_tiles(launch, smem, rank, first, step);
+}
+
 TGLU_DEVICE void consume(const paired_launch &launch, const smem_map &smem, uint32_t rank,
                          int32_t first, int32_t step, int warpgroup, int thread) {
-  const tglu_glu_launch &p = base_of(launch);
+  const tglu_glu_launch &p = tiles_of(launch).base;
   const int32_t tiles = p.tile_rows * p.tile_columns;
   const int32_t row_offset = ROW_SCHEDULE_PINGPONG ? 0 : warpgroup * (64 * BLOCKS);
   float acc[BLOCKS][TILE_N];
@@ -184,14 +203,13 @@ TGLU_DEVICE void consume(const paired_launch &launch, const smem_map &smem, uint
 }
 
 #if ROW_TILE_N % 8
-#define ENTRY_LAUNCH tglu_glu_tail_launch
 #define ENTRY_PREFETCH(p)              \
-  prefetch_tensor_map(&(p).base.x);    \
-  prefetch_tensor_map(&(p).base.gate); \
-  prefetch_tensor_map(&(p).base.up);   \
+  prefetch_boxes((p).tiles);           \
   prefetch_tensor_map(&(p).gate_tail); \
-  prefetch_tensor_map(&(p).up_tail);   \
-  prefetch_tensor_map(&(p).base.out)
+  prefetch_tensor_map(&(p).up_tail)
+#else
+#define ENTRY_PREFETCH(p) prefetch_boxes(p)
 #endif
+#define ENTRY_LAUNCH paired_launch
 #define ENTRY_READERS (ROW_SCHEDULE_PINGPONG ? 1 : 2)
 #include "entry.cuh"
