@@ -21,7 +21,7 @@
 #include "down_epilogue.cuh"
 #include "down_launch.h"
 #include "wgmma_between.cuh" /* before mainloop.cuh */
-#include "mainloop.cuh"
+#include "mainloop_within.cuh"
 #include "pipeline.cuh"
 #include "ptx.cuh"
 #include "ptx_elect.cuh"
@@ -34,6 +34,8 @@
 #define TILES_AT_ONCE (ROW_SCHEDULE_DOWN_PINGPONG ? 2 : 1)
 /* m64 blocks of one consumer warpgroup */
 #define BLOCKS (ROW_SCHEDULE_DOWN_PINGPONG ? ROW_TILE_M / 64 : ROW_TILE_M / 128)
+/* Whether a warpgroup holds a tile by itself, and no tile lies beyond M. */
+#define WHOLE_TILE (ROW_SCHEDULE_DOWN_PINGPONG && ROW_CLUSTER_M == 1)
 #define A_BYTES (ROW_TILE_M * TGLU_TILE_K * 2)
 #define STAGE_BYTES (A_BYTES + B_ROWS * TGLU_TILE_K * 2)
 #define PRELOAD_STAGES 2
@@ -141,12 +143,12 @@ TGLU_DEVICE void consume(const tglu_down_launch &p, const smem_map &smem, uint32
     const int32_t row = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M + row_offset;
     place.row = row;
     place.column = tile.column * TILE_N;
-    if (fetch) fetch_residual<TILE_N>(p, place);
+    if (fetch && row < p.m) fetch_residual<TILE_N>(p, place);
 #if ROW_SCHEDULE_DOWN_PINGPONG
     named_barrier_sync(BARRIER_TURN + warpgroup, 256);
 #endif
-    mainloop<BLOCKS, B_ROWS, A_BYTES, STAGE_BYTES>(p.k, smem, at, row_offset * TGLU_TILE_K * 2,
-                                                   thread, acc);
+    mainloop_within<BLOCKS, B_ROWS, A_BYTES, STAGE_BYTES, WHOLE_TILE>(
+        p.m - row, p.k, smem, at, row_offset * TGLU_TILE_K * 2, thread, acc);
 #if ROW_SCHEDULE_DOWN_PINGPONG
     if (index + step < tiles) named_barrier_arrive(BARRIER_TURN + (warpgroup ^ 1), 256);
 #endif
@@ -157,8 +159,9 @@ TGLU_DEVICE void consume(const tglu_down_launch &p, const smem_map &smem, uint32
 #endif
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
-      wgmma_pin(acc[b]);
       place.row = row + 64 * b;
+      if (place.row >= p.m) break;
+      wgmma_pin(acc[b]);
       if (b > 0 && fetch) fetch_residual<TILE_N>(p, place);
       down_store<TILE_N>(p, place, acc[b]);
     }

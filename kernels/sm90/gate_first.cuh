@@ -19,7 +19,7 @@
  * Assumptions: those of paired.cuh. */
 #include "epilogue.cuh"
 #include "launch.h"
-#include "mainloop.cuh"
+#include "mainloop_within.cuh"
 #include "pipeline.cuh"
 #include "ptx.cuh"
 #include "ptx_elect.cuh"
@@ -77,6 +77,15 @@ TGLU_DEVICE void load_tiles(const tglu_glu_tiles_launch &launch, const smem_map 
   }
 }
 
+/* The maps of this CTA's first tile. */
+TGLU_DEVICE void prefetch_maps(const tglu_glu_tiles_launch &launch, int32_t first, uint32_t rank) {
+  const tglu_glu_launch &p = launch.base;
+  const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
+  prefetch_boxes(boxes_of<TILE_N, ROW_CLUSTER_M == 1>(
+      launch, tile.row * ROW_CLUSTER_M + (int32_t)rank, tile.column));
+  prefetch_tensor_map(&p.out);
+}
+
 /* Runs in thread 0 alone. */
 TGLU_DEVICE void produce(const tglu_glu_tiles_launch &launch, const smem_map &smem, uint32_t rank,
                          int32_t first, int32_t step) {
@@ -103,13 +112,14 @@ TGLU_DEVICE void activate_gate(const tglu_glu_launch &p, int32_t column, int thr
   }
 }
 
-/* Waits for this warpgroup's turn, multiplies one half, passes the turn on (if the other
- * still takes one), and skips the `skip` stages of the other. */
+/* Waits for this warpgroup's turn, multiplies one half of the tile at row `row`, passes the turn on
+ * (if the other still takes one), and skips the `skip` stages of the other. */
 TGLU_DEVICE void half_tile(const tglu_glu_launch &p, const smem_map &smem, ring_position &at,
-                           int warpgroup, int thread, bool pass, int32_t skip,
+                           int warpgroup, int thread, int32_t row, bool pass, int32_t skip,
                            float (&acc)[BLOCKS][TILE_N / 2]) {
   named_barrier_sync(BARRIER_TURN + warpgroup, 256);
-  mainloop<BLOCKS, TILE_N, A_BYTES, STAGE_BYTES>(p.k, smem, at, 0, thread, acc);
+  mainloop_within<BLOCKS, TILE_N, A_BYTES, STAGE_BYTES, ROW_CLUSTER_M == 1>(
+      p.m - row, p.k, smem, at, 0, thread, acc);
   if (pass) named_barrier_arrive(BARRIER_TURN + (warpgroup ^ 1), 256);
   wgmma_wait<0>();
   ring_release_last(smem, at, thread);
@@ -139,10 +149,12 @@ TGLU_DEVICE void consume(const tglu_glu_tiles_launch &launch, const smem_map &sm
     const int32_t skip = alone ? 0 : k_blocks;
     const bool other_continues = warpgroup == 0 ? !alone : index + step < tiles;
     const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
+    const int32_t row = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M;
     place.column = tile.column * TILE_N;
-    half_tile(p, smem, at, warpgroup, thread, true, skip, gate);
+    half_tile(p, smem, at, warpgroup, thread, row, true, skip, gate);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
+      if (row + 64 * b >= p.m) break;
       wgmma_pin(gate[b]);
       if (short_epilogue(p)) {
         activate_gate<true>(p, place.column, thread, gate[b]);
@@ -150,11 +162,12 @@ TGLU_DEVICE void consume(const tglu_glu_tiles_launch &launch, const smem_map &sm
         activate_gate<false>(p, place.column, thread, gate[b]);
       }
     }
-    half_tile(p, smem, at, warpgroup, thread, other_continues, skip, up);
+    half_tile(p, smem, at, warpgroup, thread, row, other_continues, skip, up);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
+      place.row = row + 64 * b;
+      if (place.row >= p.m) break;
       wgmma_pin(up[b]);
-      place.row = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M + 64 * b;
       epilogue_store<TILE_N, true>(p, place, gate[b], up[b]);
     }
   }
@@ -167,6 +180,7 @@ TGLU_DEVICE void consume(const tglu_glu_tiles_launch &launch, const smem_map &sm
 }
 
 #define ENTRY_LAUNCH tglu_glu_tiles_launch
-#define ENTRY_PREFETCH(p) prefetch_boxes(p)
+/* `first` and `rank` are the entry's. */
+#define ENTRY_PREFETCH(p) prefetch_maps(p, first, rank)
 #define ENTRY_READERS 1
 #include "entry.cuh"

@@ -26,7 +26,7 @@
 #include "epilogue.cuh"
 #include "epilogue_tail.cuh"
 #include "launch.h"
-#include "mainloop.cuh"
+#include "mainloop_within.cuh"
 #include "pipeline.cuh"
 #include "ptx_elect.cuh"
 #include "ptx_policy.cuh"
@@ -43,6 +43,8 @@
 #define TILES_AT_ONCE (ROW_SCHEDULE_PINGPONG ? 2 : 1)
 /* m64 blocks of one consumer warpgroup */
 #define BLOCKS (ROW_SCHEDULE_PINGPONG ? ROW_TILE_M / 64 : ROW_TILE_M / 128)
+/* Whether a warpgroup holds a tile by itself, and no tile lies beyond M. */
+#define WHOLE_TILE (ROW_SCHEDULE_PINGPONG && ROW_CLUSTER_M == 1)
 #define A_BYTES (ROW_TILE_M * TGLU_TILE_K * 2)
 #define UP_BYTES ((TILE_N + TAIL_N) * TGLU_TILE_K * 2) /* where up's main columns begin */
 #define UP_ACC ((TILE_N + TAIL_N) / 2)                  /* and their accumulators       */
@@ -148,6 +150,20 @@ TGLU_DEVICE void load_tiles(const paired_launch &launch, const smem_map &smem, u
   }
 }
 
+/* The maps of this CTA's first tile. */
+TGLU_DEVICE void prefetch_maps(const paired_launch &launch, int32_t first, uint32_t rank) {
+  const tglu_glu_launch &p = tiles_of(launch).base;
+  const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
+  const tile_boxes boxes = boxes_of<MAIN_N, true>(
+      tiles_of(launch), tile.row * ROW_CLUSTER_M + (int32_t)rank, tile.column);
+  prefetch_boxes(boxes);
+#if ROW_TILE_N % 8
+  prefetch_tensor_map(&launch.gate_tail);
+  prefetch_tensor_map(&launch.up_tail);
+#endif
+  prefetch_tensor_map(&p.out);
+}
+
 /* Runs in thread 0 alone. */
 TGLU_DEVICE void produce(const paired_launch &launch, const smem_map &smem, uint32_t rank,
                          int32_t first, int32_t step) {
@@ -176,11 +192,12 @@ TGLU_DEVICE void consume(const paired_launch &launch, const smem_map &smem, uint
   dependency_wait();
   for (int32_t index = first; index < tiles; index += TILES_AT_ONCE * step) {
     const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
+    const int32_t row = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M + row_offset;
 #if ROW_SCHEDULE_PINGPONG
     named_barrier_sync(BARRIER_TURN + warpgroup, 256);
 #endif
-    mainloop<BLOCKS, B_ROWS, A_BYTES, STAGE_BYTES>(p.k, smem, at, row_offset * TGLU_TILE_K * 2,
-                                                   thread, acc);
+    mainloop_within<BLOCKS, B_ROWS, A_BYTES, STAGE_BYTES, WHOLE_TILE>(
+        p.m - row, p.k, smem, at, row_offset * TGLU_TILE_K * 2, thread, acc);
 #if ROW_SCHEDULE_PINGPONG
     if (index + step < tiles) named_barrier_arrive(BARRIER_TURN + (warpgroup ^ 1), 256);
 #endif
@@ -192,8 +209,9 @@ TGLU_DEVICE void consume(const paired_launch &launch, const smem_map &smem, uint
     place.column = tglu_main_first(tile.column * TILE_N);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
+      place.row = row + 64 * b;
+      if (place.row >= p.m) break;
       wgmma_pin(acc[b]);
-      place.row = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M + row_offset + 64 * b;
       if (TAIL_N)
         epilogue_tail(p, place, tglu_tail_first(tile.column * TILE_N, TILE_N), acc[b] + MAIN_N / 2);
       epilogue_store<MAIN_N, false>(p, place, acc[b], acc[b] + UP_ACC);
@@ -202,14 +220,8 @@ TGLU_DEVICE void consume(const paired_launch &launch, const smem_map &smem, uint
   if (thread == 0) tma_store_wait_read();
 }
 
-#if ROW_TILE_N % 8
-#define ENTRY_PREFETCH(p)              \
-  prefetch_boxes((p).tiles);           \
-  prefetch_tensor_map(&(p).gate_tail); \
-  prefetch_tensor_map(&(p).up_tail)
-#else
-#define ENTRY_PREFETCH(p) prefetch_boxes(p)
-#endif
+/* `first` and `rank` are the entry's. */
+#define ENTRY_PREFETCH(p) prefetch_maps(p, first, rank)
 #define ENTRY_LAUNCH paired_launch
 #define ENTRY_READERS (ROW_SCHEDULE_PINGPONG ? 1 : 2)
 #include "entry.cuh"

@@ -28,14 +28,10 @@ TGLU_DEVICE tile_boxes boxes_of(const tglu_glu_tiles_launch &launch, int32_t row
   return boxes;
 }
 
-TGLU_DEVICE void prefetch_boxes(const tglu_glu_tiles_launch &launch) {
-  prefetch_tensor_map(&launch.base.x);
-  prefetch_tensor_map(&launch.x_last);
-  prefetch_tensor_map(&launch.base.gate);
-  prefetch_tensor_map(&launch.gate_last);
-  prefetch_tensor_map(&launch.base.up);
-  prefetch_tensor_map(&launch.up_last);
-  prefetch_tensor_map(&launch.base.out);
+TGLU_DEVICE void prefetch_boxes(const tile_boxes &boxes) {
+  prefetch_tensor_map(boxes.x);
+  prefetch_tensor_map(boxes.gate);
+  prefetch_tensor_map(boxes.up);
 }
 
 #endif /* TGLU_SM90_TILE_BOXES_CUH */

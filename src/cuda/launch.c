@@ -123,7 +123,7 @@ static void fill_mlp(const tglu__problem *p, const tglu__cuda_entry *entry,
 static tglu_status map_x(const tglu__driver *driver, const tglu__row *row, int64_t k,
                          const tglu__call *call, tglu_tensor_map *x, tglu_tensor_map *last,
                          int32_t *last_rows) {
-  *last_rows = tglu__cuda_last_rows(call->tokens, row->tile_m);
+  *last_rows = tglu__cuda_last_tokens(call->tokens, row->tile_m);
   tglu__CUresult result = tglu__cuda_map_operand(driver, last, row->dtype, call->x, call->tokens,
                                                  k, call->ldx, *last_rows);
   if (result == TGLU__CUDA_SUCCESS && call->tokens > row->tile_m && *last_rows != row->tile_m)
@@ -227,11 +227,10 @@ static tglu_status fill_record(const tglu__driver *driver, const tglu__problem *
   } else {
     *tiles = entry->record.tiles;
   }
-  tiles->base.x_rows = call->tokens > row->tile_m ? row->tile_m
-                                                  : tglu__cuda_last_rows(call->tokens, row->tile_m);
   tglu_status status =
     map_x(driver, row, p->k, call, &tiles->base.x, &tiles->x_last, &tiles->x_last_rows);
   if (status != TGLU_OK) return status;
+  tiles->base.x_rows = call->tokens > row->tile_m ? row->tile_m : tiles->x_last_rows;
   return fill_glu(driver, p, row, call, &to->choice, &tiles->base);
 }
 

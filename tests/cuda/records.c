@@ -146,6 +146,12 @@ uint32_t expected_last_rows(int64_t rows, int32_t tile) {
   return (uint32_t)left;
 }
 
+uint32_t expected_last_tokens(int64_t tokens, int32_t tile) {
+  uint32_t left = expected_last_rows(tokens, tile);
+  while (tokens > tile && left % 64 != 0) left += 8;
+  return left;
+}
+
 void expect_calls(int32_t first, int launches) {
   static const char *const allowed[] = {"cuCtxGetCurrent", "cuCtxPushCurrent_v2",
                                         "cuCtxPopCurrent_v2", "cuTensorMapEncodeTiled",

@@ -31,6 +31,8 @@ void expect_config(const fake_launch *l, const tglu__row *row, int64_t m, int64_
 /* Rows of a box for the last of the tiles that so many rows make: as many groups of 8 as the rows
  * that are left there need. */
 uint32_t expected_last_rows(int64_t rows, int32_t tile);
+/* The same of x: whole blocks of 64 behind whole tiles. */
+uint32_t expected_last_tokens(int64_t tokens, int32_t tile);
 
 /* Since call number first: context switches and maps, then so many launches, no more. */
 void expect_calls(int32_t first, int launches);

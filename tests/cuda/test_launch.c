@@ -122,7 +122,7 @@ static void expect_operands(const tglu_glu_tail_launch *r, const tglu__row *row,
   expect_map(&base->up, t->up, dtype, k, n, ldw, 64, box, 3);
   expect_map(&r->tiles.gate_last, t->gate, dtype, k, n, ldw, 64, last, 3);
   expect_map(&r->tiles.up_last, t->up, dtype, k, n, ldw, 64, last, 3);
-  uint32_t x_last = expected_last_rows(s->m, row->tile_m);
+  uint32_t x_last = expected_last_tokens(s->m, row->tile_m);
   assert_int_equal(r->tiles.x_last_rows, x_last);
   assert_int_equal(base->x_rows, s->m > row->tile_m ? (uint32_t)row->tile_m : x_last);
   expect_map(&base->x, BASE + X, dtype, k, m, ldx, 64, (uint32_t)base->x_rows, 3);
