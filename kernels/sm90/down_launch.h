@@ -36,8 +36,8 @@ typedef struct tglu_down_launch {
   int32_t group;        /* tile rows per raster group (tile_order.h), >= 1          */
   int32_t flags;        /* bits of tglu_glu_launch.flags                            */
   int32_t x_last_rows, w_last_rows; /* rows of M and of N that are left there, rounded
-                           up to 8, of M behind whole tiles to 64: TMA takes 2.6 ns
-                           for a row of zeros, and 1 ns to fetch one (tiles_launch.h) */
+                           up to 8: TMA takes 2.6 ns for a row of zeros, and 1 ns to
+                           fetch one (docs/notes, step 42)                          */
   const void *bias;     /* [n] or NULL, stride 1                                    */
   const void *residual; /* [m, n] or NULL; may be the output itself; any multiple of 2
                            bytes, any stride                                        */

@@ -24,8 +24,8 @@
 #include "ptx.cuh"
 #include "ptx_elect.cuh"
 #include "smem_layout.h"
-#include "tile_boxes.cuh"
 #include "tile_order.h"
+#include "tiles_launch.h"
 #include "wgmma.cuh"
 
 #define TILE_N ROW_TILE_N
@@ -48,16 +48,15 @@ TGLU_DEVICE void load_half(const tglu_glu_tiles_launch &launch, const smem_map &
   const tglu_glu_launch &p = launch.base;
   const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
   const int32_t row = tile.row * ROW_CLUSTER_M + (int32_t)rank;
-  const tile_boxes boxes = boxes_of<TILE_N, ROW_CLUSTER_M == 1>(launch, row, tile.column);
-  const void *weights = half == 0 ? boxes.gate : boxes.up;
-  const uint32_t stage_bytes = (boxes.x_rows + boxes.w_rows) * (TGLU_TILE_K * 2);
+  const x_box x = x_box_of(launch, row);
   for (int32_t k = 0; k < p.k; k += TGLU_TILE_K) {
     const uint32_t full = smem.full + 8 * at.stage;
     const uint32_t a = smem.ring + at.stage * STAGE_BYTES;
     mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
-    mbarrier_arrive_expect_tx(full, stage_bytes);
-    if (boxes.x_rows > 0) tma_load_2d(a, boxes.x, full, k, row * ROW_TILE_M);
-    load_weights<TILE_N, ROW_CLUSTER_M>(weights, a + A_BYTES, full, k, tile.column * TILE_N, rank);
+    mbarrier_arrive_expect_tx(full, (x.rows + B_ROWS) * TGLU_TILE_K * 2);
+    if (x.rows > 0) tma_load_2d(a, x.map, full, k, row * ROW_TILE_M);
+    load_weights<TILE_N, ROW_CLUSTER_M>(half == 0 ? &p.gate : &p.up, a + A_BYTES, full, k,
+                                        tile.column * TILE_N, rank);
     ring_advance<ROW_STAGES>(at);
   }
 }
@@ -75,15 +74,6 @@ TGLU_DEVICE void load_tiles(const tglu_glu_tiles_launch &launch, const smem_map 
       if (index + step < tiles) load_half(launch, smem, rank, index + step, half, at);
     }
   }
-}
-
-/* The maps of this CTA's first tile. */
-TGLU_DEVICE void prefetch_maps(const tglu_glu_tiles_launch &launch, int32_t first, uint32_t rank) {
-  const tglu_glu_launch &p = launch.base;
-  const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
-  prefetch_boxes(boxes_of<TILE_N, ROW_CLUSTER_M == 1>(
-      launch, tile.row * ROW_CLUSTER_M + (int32_t)rank, tile.column));
-  prefetch_tensor_map(&p.out);
 }
 
 /* Runs in thread 0 alone. */
@@ -180,7 +170,11 @@ TGLU_DEVICE void consume(const tglu_glu_tiles_launch &launch, const smem_map &sm
 }
 
 #define ENTRY_LAUNCH tglu_glu_tiles_launch
-/* `first` and `rank` are the entry's. */
-#define ENTRY_PREFETCH(p) prefetch_maps(p, first, rank)
+#define ENTRY_PREFETCH(p)              \
+  prefetch_tensor_map(&(p).x_last);    \
+  prefetch_tensor_map(&(p).base.x);    \
+  prefetch_tensor_map(&(p).base.gate); \
+  prefetch_tensor_map(&(p).base.up);   \
+  prefetch_tensor_map(&(p).base.out)
 #define ENTRY_READERS 1
 #include "entry.cuh"

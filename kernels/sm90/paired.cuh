@@ -20,8 +20,8 @@
  * A tile_n that is 4 beyond a multiple of 8 has a tail: tail_launch.h.
  *
  * Assumptions: the tensor maps of tiles_launch.h; grid of whole clusters; tile counts in
- * `p`; everything outside K reads as zero; what rows beyond M and N bring is clipped by the
- * stores. */
+ * `p`; everything outside N and K reads as zero; what comes of rows beyond M and N is not
+ * stored. */
 #include "wgmma_odd.cuh" /* before mainloop.cuh */
 #include "epilogue.cuh"
 #include "epilogue_tail.cuh"
@@ -32,8 +32,8 @@
 #include "ptx_policy.cuh"
 #include "smem_layout.h"
 #include "tail_launch.h"
-#include "tile_boxes.cuh"
 #include "tile_order.h"
+#include "tiles_launch.h"
 #include "wgmma.cuh"
 
 #define TILE_N ROW_TILE_N
@@ -83,23 +83,18 @@ TGLU_DEVICE void load_stage_tails(const paired_launch &, uint32_t, uint32_t, int
                                   uint64_t) {}
 #endif
 
-/* Bytes of one stage. */
-TGLU_DEVICE uint32_t bytes_of(const tile_boxes &boxes) {
-  return (boxes.x_rows + 2 * (boxes.w_rows + TAIL_N)) * (TGLU_TILE_K * 2);
-}
-
 /* All weight boxes of one stage of the tile that begins at column n.  In a cluster of two, each
  * CTA fetches one operand and multicasts it: CTA 0 the gate, CTA 1 the up. */
-TGLU_DEVICE void load_stage_weights(const paired_launch &launch, const tile_boxes &boxes,
-                                    uint32_t b, uint32_t full, int32_t k, int32_t n,
-                                    uint32_t rank, uint64_t policy) {
+TGLU_DEVICE void load_stage_weights(const paired_launch &launch, uint32_t b, uint32_t full,
+                                    int32_t k, int32_t n, uint32_t rank, uint64_t policy) {
+  const tglu_glu_launch &p = tiles_of(launch).base;
   if (ROW_CLUSTER_M == 1) {
     const int32_t main = tglu_main_first(n);
-    tma_load_2d_policy(b, boxes.gate, full, k, main, policy);
+    tma_load_2d_policy(b, &p.gate, full, k, main, policy);
     load_stage_tails(launch, b, full, k, n, policy);
-    tma_load_2d_policy(b + UP_BYTES, boxes.up, full, k, main, policy);
+    tma_load_2d_policy(b + UP_BYTES, &p.up, full, k, main, policy);
   } else {
-    tma_load_2d_multicast(b + rank * UP_BYTES, rank == 0 ? boxes.gate : boxes.up, full, k, n, 3);
+    tma_load_2d_multicast(b + rank * UP_BYTES, rank == 0 ? &p.gate : &p.up, full, k, n, 3);
   }
 }
 
@@ -109,20 +104,18 @@ TGLU_DEVICE void load_stage_weights(const paired_launch &launch, const tile_boxe
  * row of tiles reads every weight once, and says so to L2 (clusters do not). */
 TGLU_DEVICE void load_tiles(const paired_launch &launch, const smem_map &smem, uint32_t rank,
                             int32_t first, int32_t step) {
-  const tglu_glu_tiles_launch &t = tiles_of(launch);
-  const tglu_glu_launch &p = t.base;
+  const tglu_glu_launch &p = tiles_of(launch).base;
   const uint64_t policy = ROW_CLUSTER_M == 1 && p.tile_rows == 1 ? policy_read_once() : 0;
   const int32_t tiles = p.tile_rows * p.tile_columns;
   ring_position at = {0, 0};
   int32_t preloaded = 0;
   if ((p.flags & TGLU_LAUNCH_STABLE_WEIGHTS) && first < tiles) {
     const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
-    const tile_boxes boxes =
-        boxes_of<MAIN_N, true>(t, tile.row * ROW_CLUSTER_M + (int32_t)rank, tile.column);
+    const x_box x = x_box_of(tiles_of(launch), tile.row * ROW_CLUSTER_M + (int32_t)rank);
     for (; preloaded < PRELOAD_STAGES && preloaded * TGLU_TILE_K < p.k; preloaded++) {
       const uint32_t full = smem.full + 8 * preloaded;
-      mbarrier_arrive_expect_tx(full, bytes_of(boxes));
-      load_stage_weights(launch, boxes, smem.ring + preloaded * STAGE_BYTES + A_BYTES, full,
+      mbarrier_arrive_expect_tx(full, (x.rows + B_ROWS) * TGLU_TILE_K * 2);
+      load_stage_weights(launch, smem.ring + preloaded * STAGE_BYTES + A_BYTES, full,
                          preloaded * TGLU_TILE_K, tile.column * TILE_N, rank, policy);
     }
   }
@@ -132,36 +125,22 @@ TGLU_DEVICE void load_tiles(const paired_launch &launch, const smem_map &smem, u
     const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
     const int32_t row = tile.row * ROW_CLUSTER_M + (int32_t)rank;
     const int32_t m = row * ROW_TILE_M, n = tile.column * TILE_N;
-    const tile_boxes boxes = boxes_of<MAIN_N, true>(t, row, tile.column);
+    const x_box x = x_box_of(tiles_of(launch), row);
     for (int32_t k = 0; k < p.k; k += TGLU_TILE_K) {
       const uint32_t full = smem.full + 8 * at.stage;
       const uint32_t a = smem.ring + at.stage * STAGE_BYTES;
       if (preloaded > 0) {
         preloaded--;
-        if (boxes.x_rows > 0) tma_load_2d(a, boxes.x, full, k, m);
+        if (x.rows > 0) tma_load_2d(a, x.map, full, k, m);
       } else {
         mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
-        mbarrier_arrive_expect_tx(full, bytes_of(boxes));
-        if (boxes.x_rows > 0) tma_load_2d(a, boxes.x, full, k, m);
-        load_stage_weights(launch, boxes, a + A_BYTES, full, k, n, rank, policy);
+        mbarrier_arrive_expect_tx(full, (x.rows + B_ROWS) * TGLU_TILE_K * 2);
+        if (x.rows > 0) tma_load_2d(a, x.map, full, k, m);
+        load_stage_weights(launch, a + A_BYTES, full, k, n, rank, policy);
       }
       ring_advance<ROW_STAGES>(at);
     }
   }
-}
-
-/* The maps of this CTA's first tile. */
-TGLU_DEVICE void prefetch_maps(const paired_launch &launch, int32_t first, uint32_t rank) {
-  const tglu_glu_launch &p = tiles_of(launch).base;
-  const tglu_tile tile = tglu_tile_at(first, p.tile_rows, p.tile_columns, p.group);
-  const tile_boxes boxes = boxes_of<MAIN_N, true>(
-      tiles_of(launch), tile.row * ROW_CLUSTER_M + (int32_t)rank, tile.column);
-  prefetch_boxes(boxes);
-#if ROW_TILE_N % 8
-  prefetch_tensor_map(&launch.gate_tail);
-  prefetch_tensor_map(&launch.up_tail);
-#endif
-  prefetch_tensor_map(&p.out);
 }
 
 /* Runs in thread 0 alone. */
@@ -220,8 +199,22 @@ TGLU_DEVICE void consume(const paired_launch &launch, const smem_map &smem, uint
   if (thread == 0) tma_store_wait_read();
 }
 
-/* `first` and `rank` are the entry's. */
-#define ENTRY_PREFETCH(p) prefetch_maps(p, first, rank)
+#if ROW_TILE_N % 8
+#define ENTRY_TILES(p) (p).tiles
+#define ENTRY_PREFETCH_TAILS(p)        \
+  prefetch_tensor_map(&(p).gate_tail); \
+  prefetch_tensor_map(&(p).up_tail)
+#else
+#define ENTRY_TILES(p) (p)
+#define ENTRY_PREFETCH_TAILS(p)
+#endif
+#define ENTRY_PREFETCH(p)                           \
+  prefetch_tensor_map(&ENTRY_TILES(p).x_last);      \
+  prefetch_tensor_map(&ENTRY_TILES(p).base.x);      \
+  prefetch_tensor_map(&ENTRY_TILES(p).base.gate);   \
+  prefetch_tensor_map(&ENTRY_TILES(p).base.up);     \
+  ENTRY_PREFETCH_TAILS(p);                          \
+  prefetch_tensor_map(&ENTRY_TILES(p).base.out)
 #define ENTRY_LAUNCH paired_launch
 #define ENTRY_READERS (ROW_SCHEDULE_PINGPONG ? 1 : 2)
 #include "entry.cuh"

@@ -26,17 +26,9 @@ TGLU_HOST_DEVICE int32_t tglu_tail_first(int32_t first, int32_t tile_n) {
   return first % 8 == 0 ? first + tglu_main_columns(tile_n) : first;
 }
 
-/* Rows of a box of main columns in the last of so many columns of tiles: those that are left,
- * rounded up to 8.  Where only a tail is left 8 all the same, since a box cannot be empty. */
-TGLU_HOST_DEVICE int32_t tglu_main_last_rows(int32_t n, int32_t tile_n) {
-  int32_t left = n - tglu_main_first((n - 1) / tile_n * tile_n);
-  int32_t whole = left <= 8 ? 8 : (left - 1) / 8 * 8 + 8;
-  return whole < tglu_main_columns(tile_n) ? whole : tglu_main_columns(tile_n);
-}
-
-/* The parameter of such a row.  The boxes of gate and up have main_columns rows, those of
- * gate_last and up_last as many as tglu_main_last_rows says, those of out are as for tile_n =
- * main_columns; out_pointer and ldo are read in any case, since the tail is stored directly. */
+/* The parameter of such a row.  The boxes of gate and up have main_columns rows, those of out are
+ * as for tile_n = main_columns; out_pointer and ldo are read in any case, since the tail is stored
+ * directly. */
 typedef struct tglu_glu_tail_launch {
   tglu_glu_tiles_launch tiles;
   tglu_tensor_map gate_tail, up_tail; /* as gate and up, boxes of 4 rows */

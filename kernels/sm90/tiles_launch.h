@@ -1,25 +1,37 @@
 /* The parameter of the GLU rows that fetch tiles by TMA, paired_* and gate_first: that of
- * launch.h, and boxes of their own for the last row and the last column of tiles.  Plain C for
- * both sides.
+ * launch.h, and a box of its own for X in the last row of tiles.  Plain C for both sides.
  *
- * A tile that reaches beyond M or N needs fewer rows than others, and rows of zeros are no gift:
- * TMA takes 2.6 ns to fill one, and 1 ns to fetch one (docs/notes, steps 42 and 43).  Rows that no
- * box brings are whatever the stage held before; what comes of them is never stored.  But they take
- * more power to multiply than zeros: so the kernels leave out blocks of 64 rows without a token,
- * and where there is more than one row of tiles the block that has some is fetched whole. */
+ * The last row of tiles may have fewer rows than others.  Blocks of 64 rows without a token are
+ * neither fetched nor multiplied (mainloop_within.cuh); the block in which the tokens end is fetched
+ * whole, with zeros for what is not there: they cost TMA more than rows that exist, but less power
+ * to multiply than what the stage held before (docs/notes, step 43).  With a single row of tiles it
+ * is time that counts, and only whole groups of 8 rows are fetched. */
 #ifndef TGLU_SM90_TILES_LAUNCH_H
 #define TGLU_SM90_TILES_LAUNCH_H
 
 #include "launch.h"
 
 typedef struct tglu_glu_tiles_launch {
-  tglu_glu_launch base; /* x is not read where M <= tile_m, gate and up not where
-                           N <= tile_n                                             */
-  /* As x, gate, up, boxes of x_last_rows and w_last_rows rows: for the last row of tiles, and
-   * for the last column.  gate_first reads gate_last and up_last only without a cluster. */
-  tglu_tensor_map x_last, gate_last, up_last;
-  int32_t x_last_rows, w_last_rows; /* of M and N left there, rounded up to 8; of M behind
-                                       whole tiles to 64                             */
+  tglu_glu_launch base;   /* x is not read where M <= tile_m                          */
+  tglu_tensor_map x_last; /* as x, box {64, x_last_rows}: for the last row of tiles   */
+  int32_t x_last_rows;    /* rows of M that are left there, rounded up to 64; to 8 where
+                             there is no other row                                     */
 } tglu_glu_tiles_launch;
+
+#ifdef __CUDACC__
+/* The box of X for the tile at block `row` of tile_m rows; in clusters the last may lie beyond M. */
+typedef struct x_box {
+  const void *map;
+  int32_t rows; /* 0: no row of it is there */
+} x_box;
+
+static __device__ __forceinline__ x_box x_box_of(const tglu_glu_tiles_launch &launch, int32_t row) {
+  const int32_t last = (launch.base.m - 1) / ROW_TILE_M;
+  x_box box;
+  box.map = row < last ? &launch.base.x : &launch.x_last;
+  box.rows = row < last ? launch.base.x_rows : row == last ? launch.x_last_rows : 0;
+  return box;
+}
+#endif
 
 #endif /* TGLU_SM90_TILES_LAUNCH_H */

@@ -123,7 +123,8 @@ static void fill_mlp(const tglu__problem *p, const tglu__cuda_entry *entry,
 static tglu_status map_x(const tglu__driver *driver, const tglu__row *row, int64_t k,
                          const tglu__call *call, tglu_tensor_map *x, tglu_tensor_map *last,
                          int32_t *last_rows) {
-  *last_rows = tglu__cuda_last_tokens(call->tokens, row->tile_m);
+  bool in_blocks = row->op == tglu__op_glu && call->tokens > row->tile_m; /* tiles_launch.h */
+  *last_rows = tglu__cuda_last_rows(call->tokens, row->tile_m, in_blocks ? 64 : 8);
   tglu__CUresult result = tglu__cuda_map_operand(driver, last, row->dtype, call->x, call->tokens,
                                                  k, call->ldx, *last_rows);
   if (result == TGLU__CUDA_SUCCESS && call->tokens > row->tile_m && *last_rows != row->tile_m)

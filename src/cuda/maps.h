@@ -11,17 +11,10 @@ tglu__CUresult tglu__cuda_map_operand(const tglu__driver *driver, tglu_tensor_ma
                                       tglu_dtype dtype, const void *pointer, int64_t rows,
                                       int64_t columns, int64_t ld, int32_t box_rows);
 
-/* Rows of a box for the last tile of so many rows of weights: those that are left, rounded up to
- * 8. */
-static inline int32_t tglu__cuda_last_rows(int64_t rows, int32_t tile) {
-  return (int32_t)(((rows - 1) % tile / 8 + 1) * 8);
-}
-/* And of so many tokens.  Behind whole tiles the block of 64 rows in which the tokens end is
- * fetched whole: what is not there reads as zero, and zeros take less power to multiply than what
- * the stage held before (docs/notes, step 43).  One row of tiles waits for memory, not for power. */
-static inline int32_t tglu__cuda_last_tokens(int64_t tokens, int32_t tile) {
-  if (tokens <= tile) return tglu__cuda_last_rows(tokens, tile);
-  return (int32_t)(((tokens - 1) % tile / 64 + 1) * 64);
+/* Rows of a box for the last tile of so many rows: those that are left, in whole units of 8 or
+ * another power of two that divides the tile. */
+static inline int32_t tglu__cuda_last_rows(int64_t rows, int32_t tile, int32_t unit) {
+  return (int32_t)(((rows - 1) % tile / unit + 1) * unit);
 }
 
 /* An aligned output, in the boxes that a row stores. */

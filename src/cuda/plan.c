@@ -226,7 +226,7 @@ static tglu__CUresult encode_pair(const tglu__driver *driver, const tglu__proble
 /* Both maps of a down row's weights: of whole tiles, and of what the last column has left. */
 static tglu__CUresult encode_down(const tglu__driver *driver, const tglu__row *row,
                                   const tglu__problem *p, tglu_down_launch *record) {
-  record->w_last_rows = tglu__cuda_last_rows(p->k, row->tile_n);
+  record->w_last_rows = tglu__cuda_last_rows(p->k, row->tile_n, 8);
   tglu__CUresult result = tglu__cuda_map_operand(driver, &record->w, p->dtype, p->down, p->k,
                                                  p->n, p->ld_down, tglu__row_weight_box_rows(row));
   if (result != TGLU__CUDA_SUCCESS) return result;
@@ -234,16 +234,13 @@ static tglu__CUresult encode_down(const tglu__driver *driver, const tglu__row *r
                                 p->ld_down, record->w_last_rows);
 }
 
-/* All maps of a GLU's weights: of whole tiles, of what the last column has left, and of tails. */
+/* All maps of a GLU's weights, those of tails among them. */
 static tglu__CUresult encode_glu(const tglu__driver *driver, const tglu__row *row,
                                  const tglu__problem *p, tglu__cuda_record *record,
                                  const char **name) {
-  tglu_glu_tiles_launch *tiles = &record->tiles;
-  tiles->w_last_rows = tglu_main_last_rows((int32_t)p->n, row->tile_n);
-  tglu__CUresult result = encode_pair(driver, p, tglu__row_weight_box_rows(row),
-                                      &tiles->base.gate, &tiles->base.up, name);
-  if (result == TGLU__CUDA_SUCCESS)
-    result = encode_pair(driver, p, tiles->w_last_rows, &tiles->gate_last, &tiles->up_last, name);
+  tglu_glu_launch *base = &record->tiles.base;
+  tglu__CUresult result = encode_pair(driver, p, tglu__row_weight_box_rows(row), &base->gate,
+                                      &base->up, name);
   if (result != TGLU__CUDA_SUCCESS || !tglu__row_has_tail(row)) return result;
   return encode_pair(driver, p, TGLU_TAIL_COLUMNS, &record->tail.gate_tail,
                      &record->tail.up_tail, name);

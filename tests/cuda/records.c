@@ -140,16 +140,10 @@ void expect_config(const fake_launch *l, const tglu__row *row, int64_t m, int64_
   }
 }
 
-uint32_t expected_last_rows(int64_t rows, int32_t tile) {
+uint32_t expected_last_rows(int64_t rows, int32_t tile, uint32_t unit) {
   int64_t left = rows % tile == 0 ? tile : rows % tile;
-  while (left % 8 != 0) ++left;
+  while (left % unit != 0) ++left;
   return (uint32_t)left;
-}
-
-uint32_t expected_last_tokens(int64_t tokens, int32_t tile) {
-  uint32_t left = expected_last_rows(tokens, tile);
-  while (tokens > tile && left % 64 != 0) left += 8;
-  return left;
 }
 
 void expect_calls(int32_t first, int launches) {

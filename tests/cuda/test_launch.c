@@ -103,30 +103,24 @@ static void expect_stream_record(const fake_launch *l, const shape *s, int32_t p
   assert_true(r->alpha == 1.5f && r->limit == 6.0f && r->offset == 0.5f);
 }
 
-/* The maps of the operands of a row with tiles, those of the last row and column among them.  A
- * tile whose width is no multiple of 8 has a tail of 4 columns, and its main part begins on 8. */
+/* The maps of the operands of a row with tiles, that of x in the last row of tiles among them. */
 static void expect_operands(const tglu_glu_tail_launch *r, const tglu__row *row, const shape *s,
                             const triple *t, tglu_dtype dtype) {
   const tglu_glu_launch *base = &r->tiles.base;
   uint64_t k = (uint64_t)s->k, n = (uint64_t)s->n, m = (uint64_t)s->m;
-  uint32_t tail = (uint32_t)row->tile_n % 8, main = (uint32_t)row->tile_n - tail, last = main;
-  bool gate_first = row->schedule == tglu__schedule_gate_first;
-  uint32_t box = gate_first ? main / (uint32_t)row->cluster_m : main;
+  uint32_t tail = (uint32_t)row->tile_n % 8;
+  uint32_t share = (uint32_t)(row->schedule == tglu__schedule_gate_first
+                                ? row->tile_n / row->cluster_m
+                                : row->tile_n) - tail;
   uint64_t ldw = n == 1 ? (k + 7) / 8 * 8 : t->ld;
   uint64_t ldx = s->m == 1 ? (k + 7) / 8 * 8 : (uint64_t)(s->k + s->ldx_extra);
-  uint64_t begin = (n - 1) / (uint64_t)row->tile_n * (uint64_t)row->tile_n; /* of the last column */
-  while (begin % 8 != 0) ++begin;
-  while (last > 8 && begin + last - 8 >= n) last -= 8;
-  assert_int_equal(r->tiles.w_last_rows, last);
-  expect_map(&base->gate, t->gate, dtype, k, n, ldw, 64, box, 3);
-  expect_map(&base->up, t->up, dtype, k, n, ldw, 64, box, 3);
-  expect_map(&r->tiles.gate_last, t->gate, dtype, k, n, ldw, 64, last, 3);
-  expect_map(&r->tiles.up_last, t->up, dtype, k, n, ldw, 64, last, 3);
-  uint32_t x_last = expected_last_tokens(s->m, row->tile_m);
-  assert_int_equal(r->tiles.x_last_rows, x_last);
-  assert_int_equal(base->x_rows, s->m > row->tile_m ? (uint32_t)row->tile_m : x_last);
+  uint32_t last = expected_last_rows(s->m, row->tile_m, s->m > row->tile_m ? 64 : 8);
+  expect_map(&base->gate, t->gate, dtype, k, n, ldw, 64, share, 3);
+  expect_map(&base->up, t->up, dtype, k, n, ldw, 64, share, 3);
+  assert_int_equal(r->tiles.x_last_rows, last);
+  assert_int_equal(base->x_rows, s->m > row->tile_m ? (uint32_t)row->tile_m : last);
   expect_map(&base->x, BASE + X, dtype, k, m, ldx, 64, (uint32_t)base->x_rows, 3);
-  expect_map(&r->tiles.x_last, BASE + X, dtype, k, m, ldx, 64, x_last, 3);
+  expect_map(&r->tiles.x_last, BASE + X, dtype, k, m, ldx, 64, last, 3);
   if (tail == 0) return;
   expect_map(&r->gate_tail, t->gate, dtype, k, n, ldw, 64, tail, 3);
   expect_map(&r->up_tail, t->up, dtype, k, n, ldw, 64, tail, 3);
