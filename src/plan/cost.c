@@ -1,15 +1,18 @@
 /* The cost model: where the time of a launch goes, in cycles and bytes.
  *
  * Rows with tiles:
- *   time  = fixed + longer (1 + 0.12 (shorter / longer)^6) of busy and floor
+ *   time  = fixed + longer (1 + both (shorter / longer)^power) of busy and floor
  *   busy  = cycles of the busiest cluster / clock
  *   floor = bytes that must come from memory / bandwidth; of a down projection hypot() of that
  *           and the bytes that all CTAs fetch from L2 / its rate
- * A tile's mainloop is stages of 64 k.  A stage takes the tensor cores' time and what it costs
- * beside it, a fixed part and a part per row of X and weights; or, if that is longer, what TMA
- * takes for its rows of 128 bytes (few tokens: rows of X beyond M are not fetched).  Tiles are
- * whole (tile quantisation), and the busiest cluster walks ceil(tiles / clusters) of them (wave
- * quantisation).
+ * A tile's mainloop is stages of 64 k.  A stage takes the tensor cores' time, always that of a
+ * whole tile, and what it costs beside it, a fixed part and a part per row of X and weights; or, if
+ * that is longer, what TMA takes for its rows of 128 bytes.  The busiest cluster walks
+ * ceil(tiles / clusters) tiles (wave quantisation).
+ *
+ * Rows of X and weights are those that are fetched: the last row and column of tiles have boxes of
+ * their own, without rows of zeros (ladder, step 42).  The busiest cluster has whole tiles, but for
+ * a single row or column of them and for a last wave within the last column.
  *
  * Rows that stream (few tokens): fixed + bytes / bandwidth, and for X, whose lines all CTAs read
  * at the same time, a time per element.
@@ -20,9 +23,11 @@
  * geometric mean, 11 % at worst.  Set anew by hand since: those of rows that stream, what an
  * MLP's halves cost each other, exchange_cycles and general_factor from 563 times (step 27);
  * low_factor and single_factor from 697 (step 36; the choice of a GLU's row costs 0.45 % since,
- * 3.5 % at worst); those of down projections with tiles from 1,409 times of 33 rows (step 42: their
- * choice costs 1.0 %, 15 % at worst).  paired_coop is spared the cluster factor, since at K = 8192
- * its clusters were faster. */
+ * 3.5 % at worst); those of down projections with tiles from 1,152 times of 119 shapes, all in
+ * results/h200 (their choice costs 0.6 % in first runs, 7.7 % at worst, and 0.5 and 4.0 % in second
+ * runs; over both, 0.35 %, or 0.7 % of a quarter of the shapes that the fit did not see).  A card
+ * with other numbers of clusters than that one, about 66, 30 and 15 of 2, 4 and 8 CTAs, has other
+ * waves.  paired_coop is spared the cluster factor, since at K = 8192 its clusters were faster. */
 #include "plan/choose.h"
 
 #include <math.h>
@@ -56,19 +61,23 @@ static const struct {
   double exchange_output;   /* and for each 128 outputs                             */
   double split_floor;       /* and of the floor for each doubling of the cluster    */
   double l2_bytes_per_us;   /* that all CTAs together take in from L2; 0: no limit met */
+  double split_row_cycles;  /* down_split: of a stage for each row that it brings, times the
+                               part of the SMs at work.  Its CTAs got 8...11 TB/s out of L2
+                               where those of down_coop got 13...15                  */
+  double both, both_power;  /* of busy and floor, see above                          */
 } tiles[] = {
   [tglu__op_glu] = {.clock_mhz = 1356.0, .fixed_us = 2.90, .bytes_per_us = 3.94e6,
                     .stage_cycles = 23.6, .row_cycles = 0.092, .row_us = 1.54e-3,
                     .cluster_factor = 1.011, .tall_factor = 1.012, .low_factor = 0.93,
                     .gate_first_factor = 1.03, .coop_epilogue = 14.8,
-                    .turn_epilogue = 7.4, .single_factor = 2.0},
-  [tglu__op_down] = {.clock_mhz = 1377.0, .fixed_us = 1.01, .bytes_per_us = 4.558e6,
-                     .stage_cycles = 2.05, .row_cycles = 0.0173, .row_us = 0.57e-3,
-                     .cluster_factor = 1.16, .tall_factor = 0.998, .low_factor = 1.0,
-                     .coop_epilogue = 0.0, .turn_epilogue = 17.7, .single_factor = 1.0,
-                     .split_low_factor = 1.338, .exchange_cycles = 2089.0,
-                     .exchange_output = 35.65, .split_floor = 0.0374,
-                     .l2_bytes_per_us = 16.71e6},
+                    .turn_epilogue = 7.4, .single_factor = 2.0, .both = 0.12, .both_power = 6.0},
+  [tglu__op_down] = {.clock_mhz = 1400.0, .fixed_us = 0.8, .bytes_per_us = 4.65e6,
+                     .row_us = 0.9e-3, .cluster_factor = 1.16, .tall_factor = 0.994,
+                     .low_factor = 1.0, .turn_epilogue = 17.7, .single_factor = 1.0,
+                     .split_low_factor = 1.5, .exchange_cycles = 3900.0,
+                     .exchange_output = 30.5, .split_floor = 0.02,
+                     .split_row_cycles = 0.24, .l2_bytes_per_us = 17.9e6, .both = 0.16,
+                     .both_power = 3.7},
 };
 
 static const struct {
@@ -130,26 +139,52 @@ static bool in_turns(const tglu__row *row) {
          row->schedule == tglu__schedule_down_pingpong;
 }
 
-/* Rows of X that a tile fetches: no more than there are tokens. */
-static double x_rows(const tglu__row *row, int64_t tokens) {
-  int64_t needed = ceil_div(tokens, 8) * 8;
-  return (double)(needed < row->tile_m ? needed : row->tile_m);
+/* Rows that a CTA fetches for each stage of a tile.  Of the last row of tiles it fetches only the
+ * rows of X that are left, of the last column only those of the weights, rounded up to 8; where the
+ * CTAs of a cluster share the weights, all of them (down_launch.h). */
+typedef struct fetched {
+  double x, x_last; /* of X: of a whole tile, and in the last row  */
+  double w, w_last; /* of the weights, and in the last column      */
+} fetched;
+
+static double up_to_8(int64_t rows, int64_t most) {
+  int64_t needed = ceil_div(rows, 8) * 8;
+  return (double)(needed < most ? needed : most);
+}
+
+static fetched rows_of(const tglu__choice *choice, const tglu__row *row, tglu__shape shape,
+                       int64_t tokens) {
+  bool shared = row->cluster_m > 1 && row->schedule != tglu__schedule_down_split;
+  int64_t outputs = shape.n - (int64_t)(choice->tile_columns - 1) * row->tile_n;
+  int32_t matrices = tglu__row_b_rows(row) / row->tile_n;
+  fetched f = {.x = row->tile_m, .x_last = up_to_8((tokens - 1) % row->tile_m + 1, row->tile_m),
+               .w = (double)tglu__row_b_rows(row) / (shared ? row->cluster_m : 1)};
+  f.w_last = shared ? f.w : up_to_8(outputs, row->tile_n) * matrices;
+  return f;
+}
+
+/* Cycles of one stage: whole tiles for the tensor cores, whatever of them was fetched. */
+static double stage_cycles(const tglu__choice *choice, const tglu__row *row, double rows) {
+  bool split = row->schedule == tglu__schedule_down_split;
+  double width = tglu__row_b_rows(row);
+  double tensor = 2.0 * row->tile_m * width * TGLU_TILE_K / flop_per_cycle;
+  double row_cycles = tiles[row->op].row_cycles;
+  if (split) {
+    double ctas = (double)choice->clusters * row->cluster_m;
+    row_cycles += tiles[row->op].split_row_cycles * ctas / (ctas + choice->idle);
+    if (row->tile_m == 64) tensor *= tiles[row->op].split_low_factor;
+  }
+  double stage = tensor + tiles[row->op].stage_cycles + row_cycles * rows;
+  double tma = rows * tiles[row->op].row_us * tiles[row->op].clock_mhz;
+  return stage > tma ? stage : tma;
 }
 
 /* Cycles of one tile's mainloop over all of K, or this CTA's share of it. */
-static double mainloop_cycles(const tglu__row *row, int64_t k, int64_t tokens) {
-  bool split = row->schedule == tglu__schedule_down_split;
-  double width = tglu__row_b_rows(row);
-  double fetched = split ? width : width / row->cluster_m;
-  double tensor = 2.0 * row->tile_m * width * TGLU_TILE_K / flop_per_cycle;
-  if (split && row->tile_m == 64) tensor *= tiles[row->op].split_low_factor;
-  double stage =
-    tensor + tiles[row->op].stage_cycles + tiles[row->op].row_cycles * (row->tile_m + fetched);
-  double tma =
-    (x_rows(row, tokens) + fetched) * tiles[row->op].row_us * tiles[row->op].clock_mhz;
+static double mainloop_cycles(const tglu__choice *choice, const tglu__row *row, int64_t k,
+                              double rows) {
   int64_t steps = ceil_div(k, TGLU_TILE_K);
-  double cycles = (double)(split ? ceil_div(steps, row->cluster_m) : steps) *
-                  (stage > tma ? stage : tma);
+  if (row->schedule == tglu__schedule_down_split) steps = ceil_div(steps, row->cluster_m);
+  double cycles = (double)steps * stage_cycles(choice, row, rows);
   if (row->schedule == tglu__schedule_gate_first)
     cycles *= 2 * tiles[row->op].gate_first_factor;
   if (row->cluster_m > 1 && in_turns(row)) cycles *= tiles[row->op].cluster_factor;
@@ -159,47 +194,65 @@ static double mainloop_cycles(const tglu__row *row, int64_t k, int64_t tokens) {
 }
 
 /* Microseconds for what all tiles fetch, each its rows of X and of weights, through L2. */
-static double l2_us(const tglu__choice *choice, const tglu__row *row, tglu__shape shape,
-                    int64_t tokens) {
+static double l2_us(const tglu__choice *choice, const tglu__row *row, const fetched *f,
+                    tglu__shape shape, int64_t tokens) {
   bool split = row->schedule == tglu__schedule_down_split;
-  double rows = x_rows(row, tokens) + tglu__row_b_rows(row) / (double)(split ? 1 : row->cluster_m);
-  double tiles_in_all =
-    (double)choice->tile_rows * choice->tile_columns * (split ? 1 : row->cluster_m);
   int64_t steps = ceil_div(shape.k, TGLU_TILE_K);
   if (split) steps = ceil_div(steps, row->cluster_m) * row->cluster_m;
-  return tiles_in_all * rows * (double)steps * (2 * TGLU_TILE_K) /
+  double x = (double)(ceil_div(tokens, row->tile_m) - 1) * f->x + f->x_last;
+  double w = (choice->tile_columns - 1) * f->w + f->w_last;
+  double ctas = (double)choice->tile_rows * (split ? 1 : row->cluster_m);
+  return (choice->tile_columns * x + ctas * w) * (double)steps * (2 * TGLU_TILE_K) /
          tiles[row->op].l2_bytes_per_us;
 }
 
+/* Whether all tiles of the last wave lie in the last column: with the row running fastest in each
+ * group of rows (tile_order.h), it comes last. */
+static bool ends_in_last_column(const tglu__choice *choice) {
+  int64_t total = (int64_t)choice->tile_rows * choice->tile_columns;
+  int64_t left = total - (int64_t)(choice->waves - 1) * choice->clusters;
+  return left <= (choice->tile_rows - 1) % choice->group + 1;
+}
+
+/* The busiest cluster walks tiles that are whole, but for those that all clusters have alike: a
+ * single row or column of tiles, or a last wave in the last column.  (A cluster that comes by the
+ * last row of tiles does so while others have a row before it.) */
 static double tiles_us(const tglu__choice *choice, const tglu__row *row, tglu__shape shape,
                        int64_t tokens) {
   bool split = row->schedule == tglu__schedule_down_split;
-  double mainloop = mainloop_cycles(row, shape.k, tokens);
+  fetched f = rows_of(choice, row, shape, tokens);
+  double x = choice->tile_rows == 1 && tokens <= row->tile_m ? f.x_last : f.x;
+  double whole =
+    mainloop_cycles(choice, row, shape.k, x + (choice->tile_columns == 1 ? f.w_last : f.w));
+  double last = ends_in_last_column(choice)
+                  ? mainloop_cycles(choice, row, shape.k, x + f.w_last)
+                  : whole;
   double outputs = row->tile_m * row->tile_n / 128.0;
   double cycles;
   if (in_turns(row)) {
     /* Warpgroups in turns: one stores its tile while the other holds the tensor cores;
      * only the last store is exposed, unless a store outlasts a mainloop. */
     double epilogue = 2 * tiles[row->op].turn_epilogue * outputs;
-    double pair = (mainloop + epilogue) / 2;
+    double pair = (whole + epilogue) / 2, last_pair = (last + epilogue) / 2;
     if (choice->waves == 1) epilogue *= tiles[row->op].single_factor;
-    cycles = choice->waves * (mainloop > pair ? mainloop : pair) + epilogue;
+    cycles = (choice->waves - 1) * (whole > pair ? whole : pair) +
+             (last > last_pair ? last : last_pair) + epilogue;
   } else {
     double end = tiles[row->op].coop_epilogue * outputs;
     if (split)
       end += tiles[row->op].exchange_cycles + tiles[row->op].exchange_output * outputs;
-    cycles = choice->waves * (mainloop + end);
+    cycles = (choice->waves - 1) * whole + last + choice->waves * end;
   }
   double floor_us = bytes_of(row->op, shape, tokens) / tiles[row->op].bytes_per_us;
   for (int32_t size = 2; split && size <= row->cluster_m; size *= 2)
     floor_us *= 1 + tiles[row->op].split_floor;
   if (tiles[row->op].l2_bytes_per_us > 0)
-    floor_us = hypot(floor_us, l2_us(choice, row, shape, tokens));
+    floor_us = hypot(floor_us, l2_us(choice, row, &f, shape, tokens));
   double busy_us = cycles / tiles[row->op].clock_mhz;
   double longer = busy_us > floor_us ? busy_us : floor_us;
-  double cube = (busy_us + floor_us - longer) / longer;
-  cube *= cube * cube;
-  return tiles[row->op].fixed_us + longer * (1 + 0.12 * cube * cube);
+  double ratio = (busy_us + floor_us - longer) / longer;
+  return tiles[row->op].fixed_us +
+         longer * (1 + tiles[row->op].both * pow(ratio, tiles[row->op].both_power));
 }
 
 /* ---- stream ---- */
