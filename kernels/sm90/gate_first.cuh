@@ -25,8 +25,8 @@
 #include "ptx_elect.cuh"
 #include "smem_layout.h"
 #include "tile_order.h"
-#include "tiles_launch.h"
 #include "wgmma.cuh"
+#include "x_box.cuh"
 
 #define TILE_N ROW_TILE_N
 #define BLOCKS (ROW_TILE_M / 64) /* m64 blocks of one consumer warpgroup */

@@ -33,8 +33,8 @@
 #include "smem_layout.h"
 #include "tail_launch.h"
 #include "tile_order.h"
-#include "tiles_launch.h"
 #include "wgmma.cuh"
+#include "x_box.cuh"
 
 #define TILE_N ROW_TILE_N
 #define TAIL_N tglu_tail_columns(TILE_N)

@@ -18,20 +18,4 @@ typedef struct tglu_glu_tiles_launch {
                              there is no other row                                     */
 } tglu_glu_tiles_launch;
 
-#ifdef __CUDACC__
-/* The box of X for the tile at block `row` of tile_m rows; in clusters the last may lie beyond M. */
-typedef struct x_box {
-  const void *map;
-  int32_t rows; /* 0: no row of it is there */
-} x_box;
-
-static __device__ __forceinline__ x_box x_box_of(const tglu_glu_tiles_launch &launch, int32_t row) {
-  const int32_t last = (launch.base.m - 1) / ROW_TILE_M;
-  x_box box;
-  box.map = row < last ? &launch.base.x : &launch.x_last;
-  box.rows = row < last ? launch.base.x_rows : row == last ? launch.x_last_rows : 0;
-  return box;
-}
-#endif
-
 #endif /* TGLU_SM90_TILES_LAUNCH_H */
