@@ -21,7 +21,7 @@
 #include "down_epilogue.cuh"
 #include "down_launch.h"
 #include "wgmma_between.cuh" /* before mainloop.cuh */
-#include "mainloop_within.cuh"
+#include "mainloop_blocks.cuh"
 #include "pipeline.cuh"
 #include "ptx.cuh"
 #include "ptx_elect.cuh"
@@ -34,8 +34,10 @@
 #define TILES_AT_ONCE (ROW_SCHEDULE_DOWN_PINGPONG ? 2 : 1)
 /* m64 blocks of one consumer warpgroup */
 #define BLOCKS (ROW_SCHEDULE_DOWN_PINGPONG ? ROW_TILE_M / 64 : ROW_TILE_M / 128)
-/* Whether a warpgroup holds a tile by itself, and no tile lies beyond M. */
-#define WHOLE_TILE (ROW_SCHEDULE_DOWN_PINGPONG && ROW_CLUSTER_M == 1)
+/* In a single row of tiles, 256 rows high, a warpgroup leaves its second block out where no token is
+ * in it: 9-15 % at K = 29568, M = 136 ... 192.  Not with more rows of tiles, where the last would
+ * run ahead of the others, and both would read the weights from memory (docs/notes, step 43). */
+#define ONE_OR_TWO (ROW_SCHEDULE_DOWN_COOP && ROW_TILE_M == 256 && ROW_CLUSTER_M == 1)
 #define A_BYTES (ROW_TILE_M * TGLU_TILE_K * 2)
 #define STAGE_BYTES (A_BYTES + B_ROWS * TGLU_TILE_K * 2)
 #define PRELOAD_STAGES 2
@@ -143,12 +145,17 @@ TGLU_DEVICE void consume(const tglu_down_launch &p, const smem_map &smem, uint32
     const int32_t row = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M + row_offset;
     place.row = row;
     place.column = tile.column * TILE_N;
-    if (fetch && row < p.m) fetch_residual<TILE_N>(p, place);
+    if (fetch) fetch_residual<TILE_N>(p, place);
 #if ROW_SCHEDULE_DOWN_PINGPONG
     named_barrier_sync(BARRIER_TURN + warpgroup, 256);
 #endif
-    mainloop_within<BLOCKS, B_ROWS, A_BYTES, STAGE_BYTES, WHOLE_TILE>(
-        p.m - row, p.k, smem, at, row_offset * TGLU_TILE_K * 2, thread, acc);
+#if ONE_OR_TWO
+    mainloop_one_or_two<B_ROWS, A_BYTES, STAGE_BYTES>(p.tile_rows == 1 && p.m - row <= 64, p.k, smem,
+                                                      at, row_offset * TGLU_TILE_K * 2, thread, acc);
+#else
+    mainloop<BLOCKS, B_ROWS, A_BYTES, STAGE_BYTES>(p.k, smem, at, row_offset * TGLU_TILE_K * 2,
+                                                   thread, acc);
+#endif
 #if ROW_SCHEDULE_DOWN_PINGPONG
     if (index + step < tiles) named_barrier_arrive(BARRIER_TURN + (warpgroup ^ 1), 256);
 #endif
@@ -160,7 +167,7 @@ TGLU_DEVICE void consume(const tglu_down_launch &p, const smem_map &smem, uint32
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
       place.row = row + 64 * b;
-      if (place.row >= p.m) break;
+      if (ONE_OR_TWO && place.row >= p.m) break;
       wgmma_pin(acc[b]);
       if (b > 0 && fetch) fetch_residual<TILE_N>(p, place);
       down_store<TILE_N>(p, place, acc[b]);

@@ -22,7 +22,7 @@
 #include "element.cuh"
 #include "wgmma_between.cuh" /* before mainloop.cuh */
 #define RING_CLUSTER 1 /* no CTA fills another's stages */
-#include "mainloop_within.cuh"
+#include "mainloop.cuh"
 #include "pipeline.cuh"
 #include "ptx.cuh"
 #include "ptx_elect.cuh"
@@ -293,9 +293,8 @@ TGLU_DEVICE void consume(const tglu_down_launch &p, const split_map &smem, uint3
     const int32_t rows = below < TILE_M ? below : TILE_M;
     uint2 residual[PARTS];
     load_residual(p, rank, tile, rows, among, residual);
-    mainloop_within<1, WIDTH, A_BYTES, STAGE_BYTES, TILE_M == 64>(
-        TILE_M == 64 ? rows : rows - 64 * warpgroup, k_size, smem.ring, at,
-        TILE_M == 64 ? 0 : warpgroup * (64 * TGLU_TILE_K * 2), thread, acc,
+    mainloop<1, WIDTH, A_BYTES, STAGE_BYTES>(
+        k_size, smem.ring, at, TILE_M == 64 ? 0 : warpgroup * (64 * TGLU_TILE_K * 2), thread, acc,
         TILE_M == 64 ? warpgroup * (WIDTH * TGLU_TILE_K * 2) : 0);
     wgmma_wait<0>();
     ring_release_last(smem.ring, at, thread);

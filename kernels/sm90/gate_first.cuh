@@ -19,14 +19,12 @@
  * Assumptions: those of paired.cuh. */
 #include "epilogue.cuh"
 #include "launch.h"
-#include "mainloop_within.cuh"
+#include "mainloop.cuh"
 #include "pipeline.cuh"
 #include "ptx.cuh"
-#include "ptx_elect.cuh"
 #include "smem_layout.h"
 #include "tile_order.h"
 #include "wgmma.cuh"
-#include "x_box.cuh"
 
 #define TILE_N ROW_TILE_N
 #define BLOCKS (ROW_TILE_M / 64) /* m64 blocks of one consumer warpgroup */
@@ -43,43 +41,37 @@ static_assert((2 * ROW_STAGES) * 8 <= TGLU_SMEM_BARRIER_BYTES, "room for the bar
 enum { BARRIER_TURN = 1 /* and 2 */, BARRIER_WARPGROUP = 3 /* and 4 */ };
 
 /* One half (gate or up) of one tile, K-block by K-block. */
-TGLU_DEVICE void load_half(const tglu_glu_tiles_launch &launch, const smem_map &smem,
-                           uint32_t rank, int32_t index, int half, ring_position &at) {
-  const tglu_glu_launch &p = launch.base;
+TGLU_DEVICE void produce_half(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
+                              int32_t index, const tglu_tensor_map *weights, ring_position &at) {
   const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
-  const int32_t row = tile.row * ROW_CLUSTER_M + (int32_t)rank;
-  const x_box x = x_box_of(launch, row);
+  const int32_t m = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M;
+  const int32_t n = tile.column * TILE_N;
+  const uint32_t stage_bytes = STAGE_BYTES - (ROW_TILE_M - p.x_rows) * TGLU_TILE_K * 2;
   for (int32_t k = 0; k < p.k; k += TGLU_TILE_K) {
     const uint32_t full = smem.full + 8 * at.stage;
     const uint32_t a = smem.ring + at.stage * STAGE_BYTES;
     mbarrier_wait(smem.empty + 8 * at.stage, at.parity ^ 1);
-    mbarrier_arrive_expect_tx(full, (x.rows + B_ROWS) * TGLU_TILE_K * 2);
-    if (x.rows > 0) tma_load_2d(a, x.map, full, k, row * ROW_TILE_M);
-    load_weights<TILE_N, ROW_CLUSTER_M>(half == 0 ? &p.gate : &p.up, a + A_BYTES, full, k,
-                                        tile.column * TILE_N, rank);
+    mbarrier_arrive_expect_tx(full, stage_bytes);
+    tma_load_2d(a, &p.x, full, k, m);
+    load_weights<TILE_N, ROW_CLUSTER_M>(weights, a + A_BYTES, full, k, n, rank);
     ring_advance<ROW_STAGES>(at);
   }
 }
 
 /* Pairs of tiles in the order of the consumers' turns; the last may be alone. */
-TGLU_DEVICE void load_tiles(const tglu_glu_tiles_launch &launch, const smem_map &smem,
-                            uint32_t rank, int32_t first, int32_t step) {
-  const int32_t tiles = launch.base.tile_rows * launch.base.tile_columns;
+TGLU_DEVICE void produce(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
+                         int32_t first, int32_t step) {
+  const int32_t tiles = p.tile_rows * p.tile_columns;
   ring_position at = {0, 0};
   dependency_wait();
   dependents_launch();
   for (int32_t index = first; index < tiles; index += 2 * step) {
     for (int half = 0; half < 2; half++) {
-      load_half(launch, smem, rank, index, half, at);
-      if (index + step < tiles) load_half(launch, smem, rank, index + step, half, at);
+      const tglu_tensor_map *weights = half == 0 ? &p.gate : &p.up;
+      produce_half(p, smem, rank, index, weights, at);
+      if (index + step < tiles) produce_half(p, smem, rank, index + step, weights, at);
     }
   }
-}
-
-/* Runs in thread 0 alone. */
-TGLU_DEVICE void produce(const tglu_glu_tiles_launch &launch, const smem_map &smem, uint32_t rank,
-                         int32_t first, int32_t step) {
-  if (elect_one(1)) load_tiles(launch, smem, rank, first, step);
 }
 
 /* Bias and activation on one block's gate accumulators, in place. */
@@ -102,23 +94,21 @@ TGLU_DEVICE void activate_gate(const tglu_glu_launch &p, int32_t column, int thr
   }
 }
 
-/* Waits for this warpgroup's turn, multiplies one half of the tile at row `row`, passes the turn on
- * (if the other still takes one), and skips the `skip` stages of the other. */
+/* Waits for this warpgroup's turn, multiplies one half, passes the turn on (if the other
+ * still takes one), and skips the `skip` stages of the other. */
 TGLU_DEVICE void half_tile(const tglu_glu_launch &p, const smem_map &smem, ring_position &at,
-                           int warpgroup, int thread, int32_t row, bool pass, int32_t skip,
+                           int warpgroup, int thread, bool pass, int32_t skip,
                            float (&acc)[BLOCKS][TILE_N / 2]) {
   named_barrier_sync(BARRIER_TURN + warpgroup, 256);
-  mainloop_within<BLOCKS, TILE_N, A_BYTES, STAGE_BYTES, ROW_CLUSTER_M == 1>(
-      p.m - row, p.k, smem, at, 0, thread, acc);
+  mainloop<BLOCKS, TILE_N, A_BYTES, STAGE_BYTES>(p.k, smem, at, 0, thread, acc);
   if (pass) named_barrier_arrive(BARRIER_TURN + (warpgroup ^ 1), 256);
   wgmma_wait<0>();
   ring_release_last(smem, at, thread);
   ring_skip<ROW_STAGES>(at, skip);
 }
 
-TGLU_DEVICE void consume(const tglu_glu_tiles_launch &launch, const smem_map &smem, uint32_t rank,
+TGLU_DEVICE void consume(const tglu_glu_launch &p, const smem_map &smem, uint32_t rank,
                          int32_t first, int32_t step, int warpgroup, int thread) {
-  const tglu_glu_launch &p = launch.base;
   const int32_t tiles = p.tile_rows * p.tile_columns;
   const int32_t k_blocks = (p.k + TGLU_TILE_K - 1) / TGLU_TILE_K;
   float gate[BLOCKS][TILE_N / 2], up[BLOCKS][TILE_N / 2];
@@ -139,12 +129,10 @@ TGLU_DEVICE void consume(const tglu_glu_tiles_launch &launch, const smem_map &sm
     const int32_t skip = alone ? 0 : k_blocks;
     const bool other_continues = warpgroup == 0 ? !alone : index + step < tiles;
     const tglu_tile tile = tglu_tile_at(index, p.tile_rows, p.tile_columns, p.group);
-    const int32_t row = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M;
     place.column = tile.column * TILE_N;
-    half_tile(p, smem, at, warpgroup, thread, row, true, skip, gate);
+    half_tile(p, smem, at, warpgroup, thread, true, skip, gate);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
-      if (row + 64 * b >= p.m) break;
       wgmma_pin(gate[b]);
       if (short_epilogue(p)) {
         activate_gate<true>(p, place.column, thread, gate[b]);
@@ -152,12 +140,11 @@ TGLU_DEVICE void consume(const tglu_glu_tiles_launch &launch, const smem_map &sm
         activate_gate<false>(p, place.column, thread, gate[b]);
       }
     }
-    half_tile(p, smem, at, warpgroup, thread, row, other_continues, skip, up);
+    half_tile(p, smem, at, warpgroup, thread, other_continues, skip, up);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
-      place.row = row + 64 * b;
-      if (place.row >= p.m) break;
       wgmma_pin(up[b]);
+      place.row = (tile.row * ROW_CLUSTER_M + (int32_t)rank) * ROW_TILE_M + 64 * b;
       epilogue_store<TILE_N, true>(p, place, gate[b], up[b]);
     }
   }
@@ -169,12 +156,5 @@ TGLU_DEVICE void consume(const tglu_glu_tiles_launch &launch, const smem_map &sm
   if (thread == 0) tma_store_wait_read();
 }
 
-#define ENTRY_LAUNCH tglu_glu_tiles_launch
-#define ENTRY_PREFETCH(p)              \
-  prefetch_tensor_map(&(p).x_last);    \
-  prefetch_tensor_map(&(p).base.x);    \
-  prefetch_tensor_map(&(p).base.gate); \
-  prefetch_tensor_map(&(p).base.up);   \
-  prefetch_tensor_map(&(p).base.out)
 #define ENTRY_READERS 1
 #include "entry.cuh"

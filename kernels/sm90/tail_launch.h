@@ -11,8 +11,8 @@
 #ifndef TGLU_SM90_TAIL_LAUNCH_H
 #define TGLU_SM90_TAIL_LAUNCH_H
 
+#include "launch.h"
 #include "smem_layout.h"
-#include "tiles_launch.h"
 
 #define TGLU_TAIL_COLUMNS 4
 
@@ -26,12 +26,12 @@ TGLU_HOST_DEVICE int32_t tglu_tail_first(int32_t first, int32_t tile_n) {
   return first % 8 == 0 ? first + tglu_main_columns(tile_n) : first;
 }
 
-/* The parameter of such a row.  The boxes of gate and up have main_columns rows, those of out are
- * as for tile_n = main_columns; out_pointer and ldo are read in any case, since the tail is stored
- * directly. */
+/* The parameter of such a row.  base.gate and base.up have boxes of main_columns rows, base.out
+ * boxes as for tile_n = main_columns; base.out_pointer and base.ldo are read in any case, since
+ * the tail is stored directly. */
 typedef struct tglu_glu_tail_launch {
-  tglu_glu_tiles_launch tiles;
-  tglu_tensor_map gate_tail, up_tail; /* as gate and up, boxes of 4 rows */
+  tglu_glu_launch base;
+  tglu_tensor_map gate_tail, up_tail; /* as base.gate and base.up, boxes of 4 rows */
 } tglu_glu_tail_launch;
 
 #endif /* TGLU_SM90_TAIL_LAUNCH_H */

@@ -118,20 +118,13 @@ static void fill_mlp(const tglu__problem *p, const tglu__cuda_entry *entry,
   fill_stream(&down, &record->down);
 }
 
-/* Both maps of x in boxes for wgmma: of whole tiles, and of what the last row of tiles has left.
- * Where all tiles are alike, or there is but one row of them, the same map does. */
+/* The map of x in boxes for wgmma, no higher than the tokens need. */
 static tglu_status map_x(const tglu__driver *driver, const tglu__row *row, int64_t k,
-                         const tglu__call *call, tglu_tensor_map *x, tglu_tensor_map *last,
-                         int32_t *last_rows) {
-  bool in_blocks = row->op == tglu__op_glu && call->tokens > row->tile_m; /* tiles_launch.h */
-  *last_rows = tglu__cuda_last_rows(call->tokens, row->tile_m, in_blocks ? 64 : 8);
-  tglu__CUresult result = tglu__cuda_map_operand(driver, last, row->dtype, call->x, call->tokens,
-                                                 k, call->ldx, *last_rows);
-  if (result == TGLU__CUDA_SUCCESS && call->tokens > row->tile_m && *last_rows != row->tile_m)
-    result = tglu__cuda_map_operand(driver, x, row->dtype, call->x, call->tokens, k, call->ldx,
-                                    row->tile_m);
-  else
-    *x = *last;
+                         const tglu__call *call, int32_t *x_rows, tglu_tensor_map *map) {
+  int64_t whole = (call->tokens + 7) / 8 * 8;
+  *x_rows = whole < row->tile_m ? (int32_t)whole : row->tile_m;
+  tglu__CUresult result = tglu__cuda_map_operand(driver, map, row->dtype, call->x,
+                                                 call->tokens, k, call->ldx, *x_rows);
   return result == TGLU__CUDA_SUCCESS ? TGLU_OK : tglu__cuda_map_fail(driver, result, "x");
 }
 
@@ -147,6 +140,24 @@ static tglu_status map_out(const tglu__driver *driver, const tglu__row *row, int
   return result == TGLU__CUDA_SUCCESS ? TGLU_OK : tglu__cuda_map_fail(driver, result, "out");
 }
 
+/* Both maps of a down row's x: of whole tiles, and of what the last row of tiles has left. */
+static tglu_status map_x_down(const tglu__driver *driver, const tglu__problem *p,
+                              const tglu__row *row, const tglu__call *call,
+                              tglu_down_launch *record) {
+  int64_t left = (call->tokens - 1) % row->tile_m + 1;
+  record->x_last_rows = (int32_t)((left + 7) / 8 * 8);
+  tglu__CUresult result =
+    tglu__cuda_map_operand(driver, &record->x_last, row->dtype, call->x, call->tokens, p->n,
+                           call->ldx, record->x_last_rows);
+  if (result == TGLU__CUDA_SUCCESS && call->tokens > row->tile_m &&
+      record->x_last_rows != row->tile_m)
+    result = tglu__cuda_map_operand(driver, &record->x, row->dtype, call->x, call->tokens,
+                                    p->n, call->ldx, row->tile_m);
+  else
+    record->x = record->x_last;
+  return result == TGLU__CUDA_SUCCESS ? TGLU_OK : tglu__cuda_map_fail(driver, result, "x");
+}
+
 static tglu_status fill_down(const tglu__driver *driver, const tglu__problem *p,
                              const tglu__row *row, const tglu__call *call,
                              const tglu__choice *choice, tglu_down_launch *record) {
@@ -160,8 +171,7 @@ static tglu_status fill_down(const tglu__driver *driver, const tglu__problem *p,
   record->ldr = call->ldr;
   record->out_pointer = call->out;
   record->ldo = call->ldo;
-  tglu_status status =
-    map_x(driver, row, p->n, call, &record->x, &record->x_last, &record->x_last_rows);
+  tglu_status status = map_x_down(driver, p, row, call, record);
   if (status != TGLU_OK) return status;
   return map_out(driver, row, p->k, call, direct, &record->w, &record->out);
 }
@@ -222,17 +232,15 @@ static tglu_status fill_record(const tglu__driver *driver, const tglu__problem *
     to->record.any.down = entry->record.down;
     return fill_down(driver, p, row, call, &to->choice, &to->record.any.down);
   }
-  tglu_glu_tiles_launch *tiles = &to->record.any.tiles;
+  tglu_glu_launch *record = &to->record.any.glu;
   if (tglu__row_has_tail(row)) {
     to->record.any.tail = entry->record.tail;
   } else {
-    *tiles = entry->record.tiles;
+    *record = entry->record.glu;
   }
-  tglu_status status =
-    map_x(driver, row, p->k, call, &tiles->base.x, &tiles->x_last, &tiles->x_last_rows);
+  tglu_status status = map_x(driver, row, p->k, call, &record->x_rows, &record->x);
   if (status != TGLU_OK) return status;
-  tiles->base.x_rows = call->tokens > row->tile_m ? row->tile_m : tiles->x_last_rows;
-  return fill_glu(driver, p, row, call, &to->choice, &tiles->base);
+  return fill_glu(driver, p, row, call, &to->choice, record);
 }
 
 static tglu_status prepare(const tglu__cuda *cuda, const tglu__problem *p,

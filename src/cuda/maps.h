@@ -11,12 +11,6 @@ tglu__CUresult tglu__cuda_map_operand(const tglu__driver *driver, tglu_tensor_ma
                                       tglu_dtype dtype, const void *pointer, int64_t rows,
                                       int64_t columns, int64_t ld, int32_t box_rows);
 
-/* Rows of a box for the last tile of so many rows: those that are left, in whole units of 8 or
- * another power of two that divides the tile. */
-static inline int32_t tglu__cuda_last_rows(int64_t rows, int32_t tile, int32_t unit) {
-  return (int32_t)(((rows - 1) % tile / unit + 1) * unit);
-}
-
 /* An aligned output, in the boxes that a row stores. */
 tglu__CUresult tglu__cuda_map_out(const tglu__driver *driver, tglu_tensor_map *map,
                                   const tglu__row *row, void *pointer, int64_t rows,

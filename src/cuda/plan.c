@@ -210,7 +210,7 @@ static tglu_status fill_tables(const tglu_context *context, const tglu__problem 
 
 /* ---- the entries ---- */
 
-/* Both maps of a GLU's weights; *name: the operand of the last one. */
+/* Both maps of a GLU's record; *name: the operand of the last one. */
 static tglu__CUresult encode_pair(const tglu__driver *driver, const tglu__problem *p,
                                   int32_t box_rows, tglu_tensor_map *gate,
                                   tglu_tensor_map *up, const char **name) {
@@ -226,24 +226,13 @@ static tglu__CUresult encode_pair(const tglu__driver *driver, const tglu__proble
 /* Both maps of a down row's weights: of whole tiles, and of what the last column has left. */
 static tglu__CUresult encode_down(const tglu__driver *driver, const tglu__row *row,
                                   const tglu__problem *p, tglu_down_launch *record) {
-  record->w_last_rows = tglu__cuda_last_rows(p->k, row->tile_n, 8);
+  int64_t left = (p->k - 1) % row->tile_n + 1;
+  record->w_last_rows = (int32_t)((left + 7) / 8 * 8);
   tglu__CUresult result = tglu__cuda_map_operand(driver, &record->w, p->dtype, p->down, p->k,
                                                  p->n, p->ld_down, tglu__row_weight_box_rows(row));
   if (result != TGLU__CUDA_SUCCESS) return result;
   return tglu__cuda_map_operand(driver, &record->w_last, p->dtype, p->down, p->k, p->n,
                                 p->ld_down, record->w_last_rows);
-}
-
-/* All maps of a GLU's weights, those of tails among them. */
-static tglu__CUresult encode_glu(const tglu__driver *driver, const tglu__row *row,
-                                 const tglu__problem *p, tglu__cuda_record *record,
-                                 const char **name) {
-  tglu_glu_launch *base = &record->tiles.base;
-  tglu__CUresult result = encode_pair(driver, p, tglu__row_weight_box_rows(row), &base->gate,
-                                      &base->up, name);
-  if (result != TGLU__CUDA_SUCCESS || !tglu__row_has_tail(row)) return result;
-  return encode_pair(driver, p, TGLU_TAIL_COLUMNS, &record->tail.gate_tail,
-                     &record->tail.up_tail, name);
 }
 
 static tglu_status encode_weights(const tglu__driver *driver, const tglu__row *row,
@@ -267,7 +256,12 @@ static tglu_status encode_weights(const tglu__driver *driver, const tglu__row *r
                                       g->w_classes, row->tile_n, g->up, g->up_shift);
     }
   } else {
-    result = encode_glu(driver, row, p, &entry->record, &name);
+    tglu__cuda_record *to = &entry->record;
+    result = encode_pair(driver, p, tglu__row_weight_box_rows(row), &to->glu.gate, &to->glu.up,
+                         &name);
+    if (result == TGLU__CUDA_SUCCESS && tglu__row_has_tail(row))
+      result = encode_pair(driver, p, TGLU_TAIL_COLUMNS, &to->tail.gate_tail,
+                           &to->tail.up_tail, &name);
   }
   if (result == TGLU__CUDA_SUCCESS) return TGLU_OK;
   return tglu__cuda_map_fail(driver, result, name);
@@ -374,9 +368,9 @@ static tglu_status fill_entry(tglu_context *context, const tglu__problem *p,
   if (row->op == tglu__op_down) {
     entry->record.down = down_record(p, flags);
   } else {
-    entry->record.tiles.base = glu_record(p, flags);
+    entry->record.glu = glu_record(p, flags);
   }
-  if (entry->general != NULL) entry->general->base = entry->record.tiles.base;
+  if (entry->general != NULL) entry->general->base = entry->record.glu;
   return encode_weights(&cuda->driver, row, p, entry);
 }
 

@@ -14,8 +14,8 @@
 
 /* The parameter of a kernel; which one the row's schedule says. */
 typedef union tglu__cuda_record {
-  tglu_glu_tiles_launch tiles;
-  tglu_glu_tail_launch tail; /* begins with tiles                              */
+  tglu_glu_launch glu;
+  tglu_glu_tail_launch tail; /* begins with that of a GLU                      */
   tglu_stream_launch stream;
   tglu_stream_mlp_launch mlp;
   tglu_down_launch down;

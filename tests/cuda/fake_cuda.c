@@ -308,7 +308,7 @@ static size_t record_bytes(const char *kernel) {
   const char *paired = strstr(kernel, "_paired_");
   int tile_m, tile_n = 0;
   if (paired != NULL) sscanf(paired, "_paired_%*[a-z]_%dx%d", &tile_m, &tile_n);
-  return tile_n % 8 != 0 ? sizeof(tglu_glu_tail_launch) : sizeof(tglu_glu_tiles_launch);
+  return tile_n % 8 != 0 ? sizeof(tglu_glu_tail_launch) : sizeof(tglu_glu_launch);
 }
 
 /* CTAs that wait for each other must all be resident. */

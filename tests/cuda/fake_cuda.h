@@ -30,8 +30,8 @@ typedef struct fake_encode {
   int32_t interleave, swizzle, l2_promotion, oob_fill;
 } fake_encode;
 
-/* A kernel's parameter: of a GLU's rows with tiles, tail.tiles, all of tail for tiles with a tail,
- * and general for the general loader; general.base is tail.tiles.base. */
+/* A kernel's parameter: of a GLU's rows with tiles, general.base (= tail.base), all of tail for
+ * tiles with a tail, and all of general for the general loader. */
 typedef union fake_record {
   tglu_glu_general_launch general;
   tglu_glu_tail_launch tail;

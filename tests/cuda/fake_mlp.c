@@ -174,8 +174,8 @@ static void expect_down(const fake_launch *l, const fake_shape *s, const tglu_ru
   uint32_t box = (uint32_t)(split ? row->tile_n : row->tile_n / row->cluster_m);
   uint64_t x_stride = one ? (k + 7) / 8 * 8 : (uint64_t)ldx;
   uint64_t w_stride = n == 1 ? (k + 7) / 8 * 8 : (uint64_t)ldd;
-  uint32_t x_left = expected_last_rows(s->m, row->tile_m, 8);
-  uint32_t w_left = expected_last_rows(s->k, row->tile_n, 8);
+  uint32_t x_left = ((uint32_t)(s->m - 1) % (uint32_t)row->tile_m / 8 + 1) * 8;
+  uint32_t w_left = ((uint32_t)(s->k - 1) % (uint32_t)row->tile_n / 8 + 1) * 8;
   expect_map(&r->x, x, row->dtype, k, m, x_stride, 64,
              s->m > row->tile_m ? (uint32_t)row->tile_m : x_left, 3);
   expect_map(&r->x_last, x, row->dtype, k, m, x_stride, 64, x_left, 3);

@@ -140,10 +140,9 @@ void expect_config(const fake_launch *l, const tglu__row *row, int64_t m, int64_
   }
 }
 
-uint32_t expected_last_rows(int64_t rows, int32_t tile, uint32_t unit) {
-  int64_t left = rows % tile == 0 ? tile : rows % tile;
-  while (left % unit != 0) ++left;
-  return (uint32_t)left;
+int32_t expected_x_rows(const tglu__row *row, int64_t m) {
+  int64_t groups = m / 8 + (m % 8 != 0);
+  return groups * 8 < row->tile_m ? (int32_t)groups * 8 : row->tile_m;
 }
 
 void expect_calls(int32_t first, int launches) {

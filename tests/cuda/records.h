@@ -28,9 +28,8 @@ void expect_out_map(const tglu_tensor_map *map, const tglu__row *row, uint64_t a
 void expect_config(const fake_launch *l, const tglu__row *row, int64_t m, int64_t n, int64_t k,
                    int32_t sms, int32_t pdl);
 
-/* Rows of a box for the last of the tiles that so many rows make: as many whole units as the rows
- * that are left there need. */
-uint32_t expected_last_rows(int64_t rows, int32_t tile, uint32_t unit);
+/* Rows of x's box: all of a tile, or as many groups of 8 as m tokens need. */
+int32_t expected_x_rows(const tglu__row *row, int64_t m);
 
 /* Since call number first: context switches and maps, then so many launches, no more. */
 void expect_calls(int32_t first, int launches);

@@ -103,29 +103,6 @@ static void expect_stream_record(const fake_launch *l, const shape *s, int32_t p
   assert_true(r->alpha == 1.5f && r->limit == 6.0f && r->offset == 0.5f);
 }
 
-/* The maps of the operands of a row with tiles, that of x in the last row of tiles among them. */
-static void expect_operands(const tglu_glu_tail_launch *r, const tglu__row *row, const shape *s,
-                            const triple *t, tglu_dtype dtype) {
-  const tglu_glu_launch *base = &r->tiles.base;
-  uint64_t k = (uint64_t)s->k, n = (uint64_t)s->n, m = (uint64_t)s->m;
-  uint32_t tail = (uint32_t)row->tile_n % 8;
-  uint32_t share = (uint32_t)(row->schedule == tglu__schedule_gate_first
-                                ? row->tile_n / row->cluster_m
-                                : row->tile_n) - tail;
-  uint64_t ldw = n == 1 ? (k + 7) / 8 * 8 : t->ld;
-  uint64_t ldx = s->m == 1 ? (k + 7) / 8 * 8 : (uint64_t)(s->k + s->ldx_extra);
-  uint32_t last = expected_last_rows(s->m, row->tile_m, s->m > row->tile_m ? 64 : 8);
-  expect_map(&base->gate, t->gate, dtype, k, n, ldw, 64, share, 3);
-  expect_map(&base->up, t->up, dtype, k, n, ldw, 64, share, 3);
-  assert_int_equal(r->tiles.x_last_rows, last);
-  assert_int_equal(base->x_rows, s->m > row->tile_m ? (uint32_t)row->tile_m : last);
-  expect_map(&base->x, BASE + X, dtype, k, m, ldx, 64, (uint32_t)base->x_rows, 3);
-  expect_map(&r->tiles.x_last, BASE + X, dtype, k, m, ldx, 64, last, 3);
-  if (tail == 0) return;
-  expect_map(&r->gate_tail, t->gate, dtype, k, n, ldw, 64, tail, 3);
-  expect_map(&r->up_tail, t->up, dtype, k, n, ldw, 64, tail, 3);
-}
-
 static void expect_record(const fake_launch *l, const tglu__row *row, const shape *s,
                           tglu_dtype dtype, int32_t pdl) {
   const tglu_glu_launch *r = &l->record.general.base;
@@ -158,7 +135,20 @@ static void expect_record(const fake_launch *l, const tglu__row *row, const shap
     expect_classes(g->up, g->up_shift, g->w_classes, t.up, dtype, k, n, t.ld,
                    (uint32_t)row->tile_n);
   } else {
-    expect_operands(&l->record.tail, row, s, &t, dtype);
+    uint32_t tail = (uint32_t)row->tile_n % 8;
+    uint32_t share = (uint32_t)(row->schedule == tglu__schedule_gate_first
+                                  ? row->tile_n / row->cluster_m
+                                  : row->tile_n) - tail;
+    uint64_t ldw = n == 1 ? (k + 7) / 8 * 8 : t.ld;
+    expect_map(&r->gate, t.gate, dtype, k, n, ldw, 64, share, 3);
+    expect_map(&r->up, t.up, dtype, k, n, ldw, 64, share, 3);
+    expect_map(&r->x, BASE + X, dtype, k, m, one ? (k + 7) / 8 * 8 : (uint64_t)ldx, 64,
+               (uint32_t)expected_x_rows(row, s->m), 3);
+    assert_int_equal(r->x_rows, expected_x_rows(row, s->m));
+    if (tail != 0) {
+      expect_map(&l->record.tail.gate_tail, t.gate, dtype, k, n, ldw, 64, tail, 3);
+      expect_map(&l->record.tail.up_tail, t.up, dtype, k, n, ldw, 64, tail, 3);
+    }
   }
   if (!direct)
     expect_out_map(&r->out, row, BASE + OUT, n, m,

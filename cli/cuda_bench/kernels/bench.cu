@@ -5,9 +5,9 @@
 #include <cuda_fp16.h>
 
 #include "bench_kernels.h"
-#include "sm90/tiles_launch.h"
+#include "sm90/launch.h"
 
-static_assert(BENCH_EMPTY_BYTES == sizeof(tglu_glu_tiles_launch), "as many bytes as a launch");
+static_assert(BENCH_EMPTY_BYTES == sizeof(tglu_glu_launch), "as many bytes as a launch");
 
 enum { BF16 = 1 };
 
@@ -56,7 +56,7 @@ extern "C" __global__ void bench_write_x(uint16_t *x, const uint16_t *source, in
 }
 
 /* Takes as many bytes as a kernel row does, and does nothing. */
-extern "C" __global__ void bench_empty(const __grid_constant__ tglu_glu_tiles_launch unused) {}
+extern "C" __global__ void bench_empty(const __grid_constant__ tglu_glu_launch unused) {}
 
 /* ---- the unfused way's activation ---- */
 

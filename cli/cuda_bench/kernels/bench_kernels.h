@@ -7,7 +7,7 @@
 enum {
   BENCH_THREADS = 256,       /* of every kernel here                                */
   BENCH_REFERENCE_ROWS = 64, /* most token rows that bench_reference computes       */
-  BENCH_EMPTY_BYTES = 832,   /* parameter of bench_empty: as many as a GLU launch's */
+  BENCH_EMPTY_BYTES = 640,   /* parameter of bench_empty: as many as a GLU launch's */
   BENCH_POISON = 0x7fc1      /* a NaN of bf16 and of fp16                           */
 };
 
