@@ -15,6 +15,7 @@ SM90 = Path(__file__).resolve().parent / "sm90"
 SCHEDULE_FILES = {
     "paired_pingpong": "paired.cuh",
     "paired_coop": "paired.cuh",
+    "paired_three": "paired_three.cuh",
     "gate_first": "gate_first.cuh",
     "paired_general": "paired_general.cuh",
     "stream": "stream.cuh",
@@ -27,6 +28,7 @@ SCHEDULE_FILES = {
 SCHEDULE_MACROS = {
     "paired_pingpong": "ROW_SCHEDULE_PINGPONG",
     "paired_coop": "ROW_SCHEDULE_COOP",
+    "paired_three": "ROW_SCHEDULE_THREE",
     "gate_first": "ROW_SCHEDULE_GATE_FIRST",
     "paired_general": "ROW_SCHEDULE_GENERAL",
     "stream": "ROW_SCHEDULE_STREAM",

@@ -139,9 +139,10 @@ static bool in_turns(const tglu__row *row) {
          row->schedule == tglu__schedule_down_pingpong;
 }
 
-/* Rows that a CTA fetches for each stage of a tile.  Of the last row of tiles it fetches only the
- * rows of X that are left, of the last column only those of the weights, rounded up to 8; where the
- * CTAs of a cluster share the weights, all of them (down_launch.h). */
+/* Rows that a CTA fetches for each stage of a tile.  Down projections: of the last row of tiles only
+ * the rows of X that are left, of the last column only those of the weights, rounded up to 8; where
+ * the CTAs of a cluster share the weights, all of them (down_launch.h).  A GLU: whole tiles, but of
+ * X in a single row of them (launch.h). */
 typedef struct fetched {
   double x, x_last; /* of X: of a whole tile, and in the last row  */
   double w, w_last; /* of the weights, and in the last column      */
@@ -155,11 +156,13 @@ static double up_to_8(int64_t rows, int64_t most) {
 static fetched rows_of(const tglu__choice *choice, const tglu__row *row, tglu__shape shape,
                        int64_t tokens) {
   bool shared = row->cluster_m > 1 && row->schedule != tglu__schedule_down_split;
+  bool whole = row->op == tglu__op_glu;
   int64_t outputs = shape.n - (int64_t)(choice->tile_columns - 1) * row->tile_n;
   int32_t matrices = tglu__row_b_rows(row) / row->tile_n;
-  fetched f = {.x = row->tile_m, .x_last = up_to_8((tokens - 1) % row->tile_m + 1, row->tile_m),
+  int64_t last = whole && tokens > row->tile_m ? row->tile_m : (tokens - 1) % row->tile_m + 1;
+  fetched f = {.x = row->tile_m, .x_last = up_to_8(last, row->tile_m),
                .w = (double)tglu__row_b_rows(row) / (shared ? row->cluster_m : 1)};
-  f.w_last = shared ? f.w : up_to_8(outputs, row->tile_n) * matrices;
+  f.w_last = shared || whole ? f.w : up_to_8(outputs, row->tile_n) * matrices;
   return f;
 }
 
@@ -227,7 +230,9 @@ static double tiles_us(const tglu__choice *choice, const tglu__row *row, tglu__s
   double last = ends_in_last_column(choice)
                   ? mainloop_cycles(choice, row, shape.k, x + f.w_last)
                   : whole;
-  double outputs = row->tile_m * row->tile_n / 128.0;
+  /* paired_three: twice those of the warpgroup that has more. */
+  double height = row->schedule == tglu__schedule_paired_three ? 256.0 : row->tile_m;
+  double outputs = height * row->tile_n / 128.0;
   double cycles;
   if (in_turns(row)) {
     /* Warpgroups in turns: one stores its tile while the other holds the tensor cores;

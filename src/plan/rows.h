@@ -20,6 +20,7 @@ typedef struct tglu__cubin {
 typedef enum tglu__schedule {
   tglu__schedule_paired_pingpong, /* op glu: launch.h                           */
   tglu__schedule_paired_coop,
+  tglu__schedule_paired_three,
   tglu__schedule_gate_first,
   tglu__schedule_paired_general,
   tglu__schedule_stream,          /* op glu and down: stream_launch.h           */
