@@ -11,6 +11,9 @@
  *   stage                        A 8 KB + B 16 KB                A 16 KB + B 16 KB
  *   partial sums received        33 KB                           66 KB
  *
+ * Tiles of 192 and 256 rows, for as many tokens in one row of tiles, fetch each weight once: the
+ * first warpgroup has rows 0-127, the second the rest.
+ *
  * Every CTA takes the same number of K-blocks; the last may lie beyond K and reads as zero.
  * ready   1 arrival (the owner's own) + the bytes of all CTAs' sums, sent with them;
  * credit  one arrival per owner: it has read what it received, the next tile may be sent.
@@ -22,7 +25,7 @@
 #include "element.cuh"
 #include "wgmma_between.cuh" /* before mainloop.cuh */
 #define RING_CLUSTER 1 /* no CTA fills another's stages */
-#include "mainloop.cuh"
+#include "mainloop_blocks.cuh"
 #include "pipeline.cuh"
 #include "ptx.cuh"
 #include "ptx_elect.cuh"
@@ -34,8 +37,10 @@
 #define TILE_M ROW_TILE_M
 #define TILE_N ROW_TILE_N
 #define CLUSTER ROW_CLUSTER_M
-/* Columns of one consumer warpgroup: they halve the columns of a flat tile, else the rows. */
+/* Columns of one consumer warpgroup: they halve the columns of a flat tile, else share the rows. */
 #define WIDTH (TILE_M == 64 ? TILE_N / 2 : TILE_N)
+#define FIRST_ROWS (TILE_M == 64 ? 0 : TILE_M == 128 ? 64 : 128) /* before the second's */
+#define BLOCKS (TILE_M > 128 ? 2 : 1)                            /* of 64 rows, at most */
 #define A_BYTES (TILE_M * TGLU_TILE_K * 2)
 #define STAGE_BYTES (A_BYTES + TILE_N * TGLU_TILE_K * 2)
 #define GROUPS tglu_split_groups(TILE_N, CLUSTER)
@@ -44,7 +49,8 @@
 #define PARTS ((TILE_M * 2 * GROUPS + 255) / 256)
 #define CONSUMERS 256
 
-static_assert(TILE_M == 64 || TILE_M == 128, "one m64 block a warpgroup");
+static_assert(TILE_M % 64 == 0 && TILE_M <= 256, "at most two m64 blocks a warpgroup, one TMA box");
+static_assert(BLOCKS * WIDTH / 2 <= 128, "accumulators and parts of the residual in registers");
 static_assert(TILE_N <= 256 && WIDTH % 8 == 0, "one TMA box, one wgmma");
 static_assert(CLUSTER >= 2 && CLUSTER <= 8, "portable cluster sizes");
 static_assert(tglu_down_smem_bytes(TILE_M, TILE_N, ROW_STAGES, CLUSTER, 1) <= 232448, "227 KB");
@@ -218,11 +224,12 @@ TGLU_DEVICE void add_four(float (&v)[4], uint2 four) {
   v[3] += element_to_float((uint16_t)(four.y >> 16));
 }
 
-/* Sends this warpgroup's sums of the tile's first `rows` rows to their owners. */
-TGLU_DEVICE void send_sums(const split_map &smem, uint32_t rank, int32_t rows, int warpgroup,
-                           int thread, const float (&acc)[WIDTH / 2]) {
+/* Sends a block's sums, rows first_row ... first_row + 63 of the tile, to their owners; of the tile
+ * only the first `rows` rows count. */
+TGLU_DEVICE void send_sums(const split_map &smem, uint32_t rank, int32_t rows, int32_t first_row,
+                           int warpgroup, int thread, const float (&acc)[WIDTH / 2]) {
   const int lane = thread % 32;
-  const int32_t row = (TILE_M == 64 ? 0 : 64 * warpgroup) + thread / 32 * 16 + lane / 4;
+  const int32_t row = first_row + thread / 32 * 16 + lane / 4;
   const int32_t first = TILE_M == 64 ? warpgroup * (WIDTH / 8) : 0;
 #pragma unroll
   for (int j = 0; j < WIDTH / 8; j++) {
@@ -233,6 +240,23 @@ TGLU_DEVICE void send_sums(const split_map &smem, uint32_t rank, int32_t rows, i
     if (row < rows) store_async(remote, acc[4 * j], acc[4 * j + 1], ready);
     if (row + 8 < rows) store_async(remote + 8 * 32, acc[4 * j + 2], acc[4 * j + 3], ready);
   }
+}
+
+/* This warpgroup's part of a tile with `rows` rows, over this CTA's K-blocks. */
+TGLU_DEVICE void multiply(const tglu_down_launch &p, const smem_map &smem, int32_t rows,
+                          ring_position &at, int warpgroup, int thread,
+                          float (&acc)[BLOCKS][WIDTH / 2]) {
+  const int32_t k_size = own_k_blocks(p) * TGLU_TILE_K;
+  const uint32_t a_offset = warpgroup * (FIRST_ROWS * TGLU_TILE_K * 2);
+#if ROW_TILE_M > 128
+  /* In a single row of tiles without a block in which there is no token (down.cuh). */
+  const bool one = TILE_M == 192 ? warpgroup == 1
+                                 : p.tile_rows == 1 && rows - warpgroup * FIRST_ROWS <= 64;
+  mainloop_one_or_two<WIDTH, A_BYTES, STAGE_BYTES>(one, k_size, smem, at, a_offset, thread, acc);
+#else
+  mainloop<1, WIDTH, A_BYTES, STAGE_BYTES>(k_size, smem, at, a_offset, thread, acc,
+                                           TILE_M == 64 ? warpgroup * (WIDTH * TGLU_TILE_K * 2) : 0);
+#endif
 }
 
 /* This thread's parts of the residual, asked for before the mainloop. */
@@ -278,11 +302,10 @@ TGLU_DEVICE void store_sums(const tglu_down_launch &p, const split_map &smem, ui
 TGLU_DEVICE void consume(const tglu_down_launch &p, const split_map &smem, uint32_t rank,
                          int32_t first, int32_t step, int warpgroup, int thread) {
   const int32_t tiles = p.tile_rows * p.tile_columns;
-  const int32_t k_size = own_k_blocks(p) * TGLU_TILE_K;
   const int32_t groups_left = TILE_N / 8 - (int32_t)rank * GROUPS;
   const int32_t owned = groups_left < 0 ? 0 : groups_left < GROUPS ? groups_left : GROUPS;
   const int among = warpgroup * 128 + thread;
-  float acc[1][WIDTH / 2];
+  float acc[BLOCKS][WIDTH / 2];
   ring_position at = {0, 0};
   uint32_t parity = 0;
   cluster_wait();
@@ -293,16 +316,18 @@ TGLU_DEVICE void consume(const tglu_down_launch &p, const split_map &smem, uint3
     const int32_t rows = below < TILE_M ? below : TILE_M;
     uint2 residual[PARTS];
     load_residual(p, rank, tile, rows, among, residual);
-    mainloop<1, WIDTH, A_BYTES, STAGE_BYTES>(
-        k_size, smem.ring, at, TILE_M == 64 ? 0 : warpgroup * (64 * TGLU_TILE_K * 2), thread, acc,
-        TILE_M == 64 ? warpgroup * (WIDTH * TGLU_TILE_K * 2) : 0);
+    multiply(p, smem.ring, rows, at, warpgroup, thread, acc);
     wgmma_wait<0>();
     ring_release_last(smem.ring, at, thread);
-    wgmma_pin(acc[0]);
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) wgmma_pin(acc[b]);
 
     if (index != first) mbarrier_wait(smem.credit, parity ^ 1);
     if (among == 0) mbarrier_arrive_expect_tx(smem.ready, CLUSTER * owned * rows * 32);
-    send_sums(smem, rank, rows, warpgroup, thread, acc[0]);
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) {
+      send_sums(smem, rank, rows, warpgroup * FIRST_ROWS + 64 * b, warpgroup, thread, acc[b]);
+    }
     mbarrier_wait(smem.ready, parity);
     store_sums(p, smem, rank, tile, rows, among, residual);
     if (index + step < tiles) {
