@@ -10,13 +10,14 @@ const char *row_short_name(const char *row);
 /* Whether the list names this row. */
 int row_names_hold(const char *names, const char *row);
 
-/* The first name of the list that names no row of `rows`; its length, 0: all do.  An empty name
- * counts as one, of length -1. */
-int row_names_unknown(const char *names, const char *const *rows, int count, const char **name);
+/* The first name of the list that is neither of the words, which end with NULL, nor of the
+ * rows; its length, 0: all are.  An empty name counts as one, of length -1. */
+int row_names_unknown(const char *names, const char *const *words, const char *const *rows,
+                      int count, const char **name);
 
-/* An exit code: refuses, for --rows, the first such name.  rows: those of op that can be used;
- * words: what the option takes instead of names. */
-int row_names_check(const char *names, const char *const *rows, int count, const char *op,
-                    const char *words);
+/* An exit code for --rows, which takes one of the words or a list of names: refuses the first
+ * name that is neither, or a word in a list.  rows: those of op that can be used. */
+int row_names_check(const char *names, const char *const *words, const char *const *rows,
+                    int count, const char *op);
 
 #endif /* CLI_ROW_NAMES_H */

@@ -72,12 +72,8 @@ static int may_serve(const kernel_row *row, op_kind op, tglu_dtype dtype) {
 }
 
 int rows_check(const kernel_rows *rows) {
-  static const char *const words[] = {"chosen", "best", "near", "all"};
-  const char *names = rows->args->rows;
+  static const char *const words[] = {"chosen", "best", "near", "all", NULL};
   const shape_args *s = &rows->args->shape;
-  for (int i = 0; i < 4; i++) {
-    if (strcmp(names, words[i]) == 0) return CLI_OK;
-  }
   const char **known = mem_zeroed((size_t)rows->count + 1, sizeof *known);
   int count = 0;
   for (int i = 0; i < rows->count; i++) {
@@ -87,7 +83,7 @@ int rows_check(const kernel_rows *rows) {
     }
     if (serves) known[count++] = rows->items[i].name;
   }
-  int code = row_names_check(names, known, count, op_name(s->op), "chosen, best, near, all");
+  int code = row_names_check(rows->args->rows, words, known, count, op_name(s->op));
   mem_free(known);
   return code;
 }

@@ -81,13 +81,18 @@ class Bench(Case):
         """Refused before the weights are made, of which there are too many here."""
         good, huge = "glu_bf16_portable_dot_1x2", ["--hidden", 2 ** 24, "--intermediate", 2 ** 24]
         for rows, word in (("no_row", "no_row"), ("", ""), (good + ",", ""), ("," + good, ""),
-                           ("all," + good, "all"), (good + " ", good + " "),
+                           ("all,nope", "nope"), ("nope,all", "nope"), ("all,", ""),
+                           (good + " ", good + " "),
                            (good[:-1], good[:-1]), ("dot_1x2", "dot_1x2"),
                            ("down_bf16_portable_dot_1x4", "down_bf16_portable_dot_1x4"),
                            ("glu_f32_portable_dot_1x2", "glu_f32_portable_dot_1x2")):
             err = self.refused(USAGE, [f'--rows: "{word}" is no row of op glu', "chosen, all"],
                                "bench", *huge, *QUICK, "--rows", rows)
             self.assertNotIn("GiB", err)
+        for rows, word in (("all," + good, "all"), (good + ",chosen,all", "chosen"),
+                           ("all,all", "all")):
+            self.refused(USAGE, [f'--rows: "{word}" stands alone', "chosen, all"], "bench", *huge,
+                         *QUICK, "--rows", rows)
         d = self.json("bench", *SHAPE, *QUICK, "--dtype", "bf16,f32", "--rows",
                       "glu_f32_portable_dot_1x2")
         self.assertIn("glu_f32_portable_dot_1x2", [l["row"] for l in d["lines"]])

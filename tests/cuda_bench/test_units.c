@@ -236,11 +236,16 @@ static void rows_by_name(void **state) {
   assert_false(row_names_hold("paired_coop_128x72_s6_c1x,,y", ROW_A));
   assert_false(row_names_hold("", ROW_A));
   const char *const rows[] = {"glu_bf16_sm90_stream_8x16_s4_c1", ROW_A}, *name;
-  assert_int_equal(row_names_unknown(ROW_A ",stream_8x16_s4_c1", rows, 2, &name), 0);
-  assert_int_equal(row_names_unknown(ROW_A ",stream_8x16_s4,x", rows, 2, &name), 14);
+  const char *const words[] = {"chosen", "all", NULL};
+  assert_int_equal(row_names_unknown(ROW_A ",stream_8x16_s4_c1", words, rows, 2, &name), 0);
+  assert_int_equal(row_names_unknown(ROW_A ",stream_8x16_s4,x", words, rows, 2, &name), 14);
   assert_string_equal(name, "stream_8x16_s4,x");
-  assert_int_equal(row_names_unknown(ROW_A ",", rows, 2, &name), -1);
-  assert_int_equal(row_names_unknown("", rows, 2, &name), -1);
+  assert_int_equal(row_names_unknown("all," ROW_A ",chosen", words, rows, 2, &name), 0);
+  assert_int_equal(row_names_unknown("all,al", words, rows, 2, &name), 2);
+  assert_string_equal(name, "al");
+  assert_int_equal(row_names_unknown("all,", words, rows, 2, &name), -1);
+  assert_int_equal(row_names_unknown(ROW_A ",", words, rows, 2, &name), -1);
+  assert_int_equal(row_names_unknown("", words, rows, 2, &name), -1);
 }
 
 /* ---- tables ---- */
