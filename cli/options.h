@@ -54,6 +54,7 @@ int place_exit_code(tglu_status status);
 /* ---- what to run: --model --hidden --intermediate --tokens --dtype ... ---- */
 enum { SHAPE_LIST = 64 };
 
+/* The lists hold no item twice, in the order of the command line. */
 typedef struct shape_args {
   const model_shape *models[SHAPE_LIST];
   size_t model_count;

@@ -9,7 +9,7 @@
 static const int64_t most = INT64_C(1) << 40;
 
 static const struct argp_option shape_options[] = {
-  {NULL, 0, NULL, 0, "What to run:", 2},
+  {NULL, 0, NULL, 0, "What to run (what a list has twice counts once):", 2},
   {"model", OPTION_MODEL, "NAME,...", 0,
    "shapes, activation and layout of a known model (\"tileglu bench --list\")", 2},
   {"models", OPTION_MODEL, NULL, OPTION_ALIAS, NULL, 2},
@@ -59,6 +59,8 @@ static int next_item(const char **list, char *item, size_t bytes) {
   return 1;
 }
 
+/* Of the three lists: an item given before counts once, where it first stood. */
+
 static void parse_models(shape_args *args, const char *list, struct argp_state *state) {
   char item[64];
   args->model_count = 0;
@@ -69,8 +71,11 @@ static void parse_models(shape_args *args, const char *list, struct argp_state *
                  "prints it)", item);
       return;
     }
-    if (args->model_count == SHAPE_LIST) argp_error(state, "--model: more than %d", SHAPE_LIST);
-    args->models[args->model_count++] = shape;
+    size_t at = 0;
+    while (at < args->model_count && args->models[at] != shape) at++;
+    if (at == SHAPE_LIST) argp_error(state, "--model: more than %d", SHAPE_LIST);
+    args->models[at] = shape;
+    if (at == args->model_count) args->model_count++;
   }
 }
 
@@ -78,10 +83,15 @@ static void parse_tokens(shape_args *args, const char *list, struct argp_state *
   char item[32];
   args->token_count = 0;
   while (next_item(&list, item, sizeof item)) {
-    if (args->token_count == SHAPE_LIST) argp_error(state, "--tokens: more than %d", SHAPE_LIST);
-    if (!parse_int(item, 0, most, &args->tokens[args->token_count++])) {
+    int64_t tokens = 0;
+    if (!parse_int(item, 0, most, &tokens)) {
       argp_error(state, "--tokens: \"%s\" is not a number from 0 to 2^40", item);
     }
+    size_t at = 0;
+    while (at < args->token_count && args->tokens[at] != tokens) at++;
+    if (at == SHAPE_LIST) argp_error(state, "--tokens: more than %d", SHAPE_LIST);
+    args->tokens[at] = tokens;
+    if (at == args->token_count) args->token_count++;
   }
 }
 
@@ -89,10 +99,14 @@ static void parse_dtypes(shape_args *args, const char *list, struct argp_state *
   char item[32];
   args->dtype_count = 0;
   while (next_item(&list, item, sizeof item)) {
-    if (args->dtype_count == 3) argp_error(state, "--dtype: more than 3");
-    if (tglu_dtype_from_name(item, &args->dtypes[args->dtype_count++]) != TGLU_OK) {
+    tglu_dtype dtype = TGLU_DTYPE_BF16;
+    if (tglu_dtype_from_name(item, &dtype) != TGLU_OK) {
       argp_error(state, "--dtype: %s", tglu_last_error());
     }
+    size_t at = 0; /* there are three types */
+    while (at < args->dtype_count && args->dtypes[at] != dtype) at++;
+    args->dtypes[at] = dtype;
+    if (at == args->dtype_count) args->dtype_count++;
   }
 }
 

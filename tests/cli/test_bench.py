@@ -60,6 +60,12 @@ class Bench(Case):
         d = self.json("bench", *SHAPE, *QUICK, "--rows", name)
         self.assertIn(name, [l["row"] for l in d["lines"]])
 
+    def test_what_is_named_twice_is_measured_once(self):
+        name = "glu_bf16_portable_dot_1x2"
+        d = self.json("bench", *SHAPE, *QUICK, "--tokens", "2,2", "--rows", f"{name},{name}")
+        rows = [l["row"] for l in d["lines"]]
+        self.assertEqual([rows.count(name), rows.count("unfused"), rows.count("read")], [1, 1, 1])
+
     def test_too_many_tokens(self):
         self.refused(RUNTIME, ["--tokens 1099511627776", "unfused", "GiB"], "bench", *SHAPE, *QUICK,
                      "--tokens", 2 ** 40)

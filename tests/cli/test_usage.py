@@ -117,6 +117,20 @@ class Usage(Case):
             self.refused(USAGE, words, "verify", *shape, *arguments)
         self.refused(USAGE, ["--model", "GPT-9"], "verify", "--model", "GPT-9")
 
+    def test_an_item_twice_counts_once(self):
+        """Where it first stands; and 64 are different ones."""
+        plans = self.json("explain", "--model", "Qwen2.5-7B,smollm2-135m,QWEN2.5-7B", "--tokens",
+                          "16,1,16,1,016", "--dtype", "f32,bf16,f32,f16,bf16")["plans"]
+        self.assertEqual([(p["model"], p["case"].split()[2], p["case"].split()[7]) for p in plans],
+                         [(model, tokens, dtype) for model in ("Qwen2.5-7B", "SmolLM2-135M")
+                          for dtype in ("f32", "bf16", "f16") for tokens in ("16", "1")])
+        shape = ["--hidden", "8", "--intermediate", "8"]
+        self.assertEqual(len(self.json("verify", *shape, "--tokens", "3,3")["cases"]), 1)
+        many = ",".join(str(m) for m in range(1, 65))
+        plans = self.json("explain", *shape, "--tokens", many + ",64,1")["plans"]
+        self.assertEqual(len(plans), 64)
+        self.refused(USAGE, "--tokens: more than 64", "explain", *shape, "--tokens", many + ",65")
+
     def test_contradictions(self):
         shape = ["--hidden", "8", "--intermediate", "8"]
         self.refused(USAGE, "together", "verify", "--hidden", "8")

@@ -402,6 +402,12 @@ class Cpu(Case):
         self.assertEqual(sorted(p.name for p in self.folder.iterdir()),
                          ["tune.txt", "tune.txt.lock"])
 
+    def test_tokens_given_twice(self):
+        found, _ = self.tune("--hidden", "8", "--intermediate", "16", "--tokens", "4,2,4", "--op",
+                             "glu", *CPU)
+        self.assertEqual([p["tokens"] for p in found["points"]], [4, 2])
+        self.assertEqual(found["stored"], 2)
+
     def test_dry_run_writes_nothing(self):
         found, _ = self.tune("--hidden", "8", "--intermediate", "16", "--tokens", "2", "--dry-run",
                              *CPU)
