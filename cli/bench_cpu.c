@@ -401,7 +401,8 @@ int bench_cpu(const bench_args *args, bench_sink *sink) {
   }
   int code = tools_open(&t, &args->place);
   if (code != CLI_OK) return code;
-  code = check_rows(args, t.context);
+  code = shape_check_row(&args->shape, &args->place, t.context, 1);
+  if (code == CLI_OK) code = check_rows(args, t.context);
   if (code == CLI_OK) code = open_planner(args, &own);
   snprintf(sink->device, sizeof sink->device, "%s",
            t.info.device_name ? t.info.device_name : "unnamed");

@@ -165,7 +165,8 @@ int cmd_explain(int argc, char **argv) {
   int code = place_open(&args.place, &context, &info);
   if (code != CLI_OK) return code;
   const int on_gpu = info.backend == TGLU_BACKEND_CUDA;
-  if (on_gpu) code = gpu_place_open(&g, &args.place.options, &info);
+  code = shape_check_row(&args.shape, &args.place, context, 1);
+  if (on_gpu && code == CLI_OK) code = gpu_place_open(&g, &args.place.options, &info);
   json_t *entries = args.place.json ? json_array() : NULL;
   for (size_t i = 0; i < shape_count(&args.shape) && code == CLI_OK; i++) {
     const spec s = shape_at(&args.shape, i);

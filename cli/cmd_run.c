@@ -275,6 +275,12 @@ static int print_json(const run_options *args, const tools *t, const hidden_stat
 }
 
 /* ---- the run ---- */
+static int check_row(const run_options *args, const tools *t, const layer *l) {
+  char what[64] = "the type asked for";
+  if (!args->dtype) snprintf(what, sizeof what, "the type of layer %d", (int)l->mlp.layer);
+  return place_check_row(&args->place, t->context, OP_MLP, l->mlp.desc.glu.dtype, what);
+}
+
 static int run_layers(const run_options *args, const tools *t, const tglu_model *model,
                       const hidden_states *states, const int32_t *numbers, int count) {
   layer_run *runs = mem_zeroed((size_t)count, sizeof *runs);
@@ -286,7 +292,10 @@ static int run_layers(const run_options *args, const tools *t, const tglu_model 
     layer l;
     code = layer_load(&l, model, args->file, numbers[i], args->dtype, t->hot);
     if (code != CLI_OK) break;
-    code = run_layer(t, &args->plan, &l, states, args->place.seed, &runs[i]);
+    code = check_row(args, t, &l);
+    if (code == CLI_OK) {
+      code = run_layer(t, &args->plan, &l, states, args->place.seed, &runs[i]);
+    }
     layer_free(&l);
     progress_at(&bar, i + 1);
     if (code == CLI_OK) add_totals(&sum, &runs[i]);

@@ -192,11 +192,13 @@ static int report_end(report *r, const tools *t, int show_table) {
 /* ---- the three ways ---- */
 static int verify_shapes(const verify_args *args, const tools *t) {
   report r;
+  /* Problems that are refused are counted; where each of them would be, nothing is. */
+  int code = shape_check_row(&args->shape, &args->place, t->context, 0);
+  if (code != CLI_OK) return code;
   report_begin(&r, args);
   const size_t count = shape_count(&args->shape);
   progress bar;
   progress_begin(&bar, "verify", (int64_t)count);
-  int code = CLI_OK;
   for (size_t i = 0; i < count && code == CLI_OK; i++) {
     char name[256];
     check_result result;
@@ -313,7 +315,14 @@ static int verify_layers(const verify_args *args, const tools *t, const tglu_mod
 static int verify_file(const verify_args *args, const tools *t) {
   tglu_model *model = NULL;
   hidden_states states;
-  int code = layers_open(args->file, args->config, args->config_activation, &model);
+  int code = CLI_OK;
+  if (args->dtype_given) {
+    code = place_check_row(&args->place, t->context, OP_MLP, args->shape.dtypes[0],
+                           "the type asked for");
+  }
+  if (code == CLI_OK) {
+    code = layers_open(args->file, args->config, args->config_activation, &model);
+  }
   if (code != CLI_OK) return code;
   code = hidden_load(&states, args->input, args->tokens_given ? args->shape.tokens[0] : -1,
                      args->place.seed);

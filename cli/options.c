@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,4 +139,49 @@ int place_open(const place_args *args, tglu_context **context, tglu_context_info
   tglu_context_info_init(info);
   tglu_context_get_info(*context, info);
   return CLI_OK;
+}
+
+/* ---- a forced row ---- */
+
+/* Returns 0 where none is forced, or the context does not have it. */
+static int find_forced_row(const place_args *args, const tglu_context *context,
+                           tglu_row_info *row) {
+  const char *name = args->options.row ? args->options.row : getenv("TILEGLU_ROW");
+  for (int32_t i = 0; name && i < tglu_row_count(context); i++) {
+    tglu_row_info_init(row);
+    if (tglu_row_get(context, i, row) == TGLU_OK && strcmp(row->name, name) == 0) return 1;
+  }
+  return 0;
+}
+
+static int serves_op(const tglu_row_info *row, op_kind op) {
+  return op == OP_MLP || strcmp(row->op, op_name(op)) == 0;
+}
+
+int place_row_serves(const place_args *args, const tglu_context *context, op_kind op,
+                     tglu_dtype type) {
+  tglu_row_info row;
+  return !find_forced_row(args, context, &row) ||
+         (serves_op(&row, op) && (row.dtypes >> type & 1));
+}
+
+int place_check_row(const place_args *args, const tglu_context *context, op_kind op,
+                    tglu_dtype type, const char *what) {
+  tglu_row_info row;
+  char types[64] = "";
+  if (!find_forced_row(args, context, &row)) return CLI_OK;
+  const char *option = args->options.row ? "--row" : "TILEGLU_ROW";
+  if (!serves_op(&row, op)) {
+    return cli_error(CLI_USAGE, "%s: \"%s\" serves op %s, and the op asked for is %s (--op)",
+                     option, row.name, row.op, op_name(op));
+  }
+  if (row.dtypes >> type & 1) return CLI_OK;
+  for (int d = TGLU_DTYPE_BF16; d <= TGLU_DTYPE_F32; d++) {
+    size_t length = strlen(types);
+    if (!(row.dtypes >> d & 1)) continue;
+    snprintf(types + length, sizeof types - length, "%s%s", length ? " and " : "",
+             tglu_dtype_name((tglu_dtype)d));
+  }
+  return cli_error(CLI_USAGE, "%s: \"%s\" serves %s, and %s is %s (--dtype)", option, row.name,
+                   types, what, tglu_dtype_name(type));
 }

@@ -50,6 +50,12 @@ void offer_argp(offered_argp *offered, const struct argp *shared, const int *ref
 int place_open(const place_args *args, tglu_context **context, tglu_context_info *info);
 /* The exit code for a failed tglu_context_create. */
 int place_exit_code(tglu_status status);
+/* Whether the row that --row or TILEGLU_ROW forces serves this op and type; or none is. */
+int place_row_serves(const place_args *args, const tglu_context *context, op_kind op,
+                     tglu_dtype type);
+/* An exit code: says what such a row serves instead.  what: whose the type is. */
+int place_check_row(const place_args *args, const tglu_context *context, op_kind op,
+                    tglu_dtype type, const char *what);
 
 /* ---- what to run: --model --hidden --intermediate --tokens --dtype ... ---- */
 enum { SHAPE_LIST = 64 };
@@ -102,6 +108,10 @@ size_t shape_count(const shape_args *args);
 spec shape_at(const shape_args *args, size_t index);
 /* Whether the options name a shape at all; a usage error says what is missing. */
 int shape_given(const shape_args *args);
+
+/* An exit code: place_check_row for every type asked for, or for one of them. */
+int shape_check_row(const shape_args *args, const place_args *place,
+                    const tglu_context *context, int every);
 
 /* The long name of an option given which is not among the allowed bits; NULL if there
  * is none. */

@@ -241,6 +241,17 @@ spec shape_at(const shape_args *args, size_t index) {
   return s;
 }
 
+int shape_check_row(const shape_args *args, const place_args *place,
+                    const tglu_context *context, int every) {
+  size_t served = 0, refused = 0;
+  for (size_t i = args->dtype_count; i-- > 0;) {
+    if (place_row_serves(place, context, args->op, args->dtypes[i])) served++;
+    else refused = i;
+  }
+  if (served == args->dtype_count || (served && !every)) return CLI_OK;
+  return place_check_row(place, context, args->op, args->dtypes[refused], "the type asked for");
+}
+
 void spec_text(const spec *s, char *buffer, size_t bytes) {
   snprintf(buffer, bytes, "%s m %lld n %lld k %lld %s %s %s%s%s", op_name(s->op),
            (long long)s->tokens, (long long)s->intermediate, (long long)s->hidden,

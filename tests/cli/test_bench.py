@@ -79,8 +79,6 @@ class Bench(Case):
             self.assertIn(row, first["row"].split(" + "))
             self.assertEqual([line["row"] for line in others], ["unfused", "read"])
             self.assertEqual([line["chosen"] for line in d["lines"]], [False] * 3)
-        self.refused(RUNTIME, "glu_f32_portable_dot_1x2", "bench", *SHAPE, *QUICK, "--row",
-                     "glu_f32_portable_dot_1x2")
         self.refused(USAGE, ["TILEGLU_ROW", "--row"], "bench", *SHAPE, *QUICK, TILEGLU_ROW=glu)
 
     def test_names_that_no_problem_has_a_row_of(self):

@@ -1,6 +1,6 @@
 """Help, version, and command lines that are refused."""
 
-from support import Case, INPUT, RUNTIME, USAGE
+from support import Case, INPUT, RUNTIME, USAGE, write_model
 
 COMMANDS = ["info", "run", "verify", "bench", "explain"]
 
@@ -117,6 +117,39 @@ class Usage(Case):
             self.refused(USAGE, words, "verify", *shape, *arguments)
         self.refused(USAGE, ["--model", "GPT-9"], "verify", "--model", "GPT-9")
 
+    def test_a_row_of_another_type(self):
+        """As one that there is not: wrong use, said before anything is made."""
+        row, huge = "glu_f32_portable_dot_1x2", ["--hidden", 2 ** 24, "--intermediate", 2 ** 24]
+        model = write_model(self.folder / "model", layers=1)
+        for dtype, asked in ((["--dtype", "f16"], "the type asked for is f16"),
+                             (["--dtype", "bf16"], "the type asked for is bf16")):
+            said = f'--row: "{row}" serves f32, and {asked} (--dtype)'
+            for command in (["bench", *huge], ["verify", *huge], ["explain", *huge],
+                            ["verify", *huge, "--tokens", "1,2"], ["run", model],
+                            ["verify", model]):
+                self.refused(USAGE, said, *command, "--row", row, *dtype)
+        for command in ("bench", "verify", "explain"):
+            self.refused(USAGE, "asked for is bf16", command, *huge, "--row", row)
+        for command in ("bench", "explain"):
+            self.refused(USAGE, "asked for is f16", command, *huge, "--row", row, "--dtype",
+                         "f32,f16,bf16")
+        self.refused(USAGE, f'"{row}" serves f32, and the type of layer 0 is bf16 (--dtype)', "run",
+                     model, "--row", row)
+        self.refused(USAGE, f'TILEGLU_ROW: "{row}" serves f32', "explain", *huge, TILEGLU_ROW=row)
+        shape = ["--hidden", "8", "--intermediate", "8", "--row", row]
+        d = self.json("verify", *shape, "--dtype", "bf16,f32,f16")
+        self.assertEqual((d["passed"], d["refused"]), (1, 2))
+        for command in ("verify", "explain"):
+            self.json(command, *shape, "--dtype", "f32")
+        self.json("run", model, "--row", row, "--dtype", "f32")
+
+    def test_a_row_of_another_op(self):
+        row, shape = "down_bf16_portable_dot_1x4", ["--hidden", "8", "--intermediate", "8"]
+        for command in ("bench", "verify", "explain"):
+            self.refused(USAGE, f'--row: "{row}" serves op down, and the op asked for is glu (--op)',
+                         command, *shape, "--op", "glu", "--row", row)
+        self.json("verify", *shape, "--op", "mlp", "--row", row)
+
     def test_an_item_twice_counts_once(self):
         """Where it first stands; and 64 are different ones."""
         plans = self.json("explain", "--model", "Qwen2.5-7B,smollm2-135m,QWEN2.5-7B", "--tokens",
@@ -149,8 +182,6 @@ class Usage(Case):
         self.refused(USAGE, "one of each", "verify", "file", "--tokens", "1,2")
         self.refused(USAGE, "--pad", "bench", "--hidden", "8", "--intermediate", "8", "--pad",
                      "1")
-        self.refused(RUNTIME, ["row", "f32"], "verify", "--hidden", "8", "--intermediate",
-                     "8", "--row", "glu_f32_portable_dot_1x2")
 
     def test_environment(self):
         self.refused(USAGE, "TILEGLU_THREADS", "info", TILEGLU_THREADS="many")
