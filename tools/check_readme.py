@@ -7,6 +7,7 @@ Installs the build into a temporary folder, compiles the program as printed with
 flags that pkg-config gives, and compares its output with the one README shows.
 """
 
+import argparse
 import os
 import re
 import subprocess
@@ -26,7 +27,9 @@ def block(text, language, containing):
 
 
 def main():
-    build = sys.argv[1]
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("build_folder", help="a build of the library and the command")
+    build = parser.parse_args().build_folder
     text = (ROOT / "README.md").read_text()
     program = block(text, "c", "int main")
     shown = block(text, "text", "h[0][0]")

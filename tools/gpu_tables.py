@@ -16,11 +16,11 @@ Medians over the runs in a file; the choice is that of the newest run of a shape
 is formed within one run.
 """
 
+import argparse
 import collections
 import csv
 import math
 import statistics
-import sys
 from pathlib import Path
 
 import gpu_goals
@@ -285,7 +285,9 @@ def goals(glu, mlp, reads, folder):
 
 
 def main():
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("folder", type=Path, help="a folder of results/, with its CSV files")
+    folder = parser.parse_args().folder
     glu, mlp, reads = (read(folder / f"{name}_bf16.csv") for name in ("glu", "mlp", "read"))
     out = [f"# Tables of {folder.resolve().name}, bf16", "",
            "R: time over the bare GEMM's; R3: over both bare GEMMs' of an MLP.  pp = "

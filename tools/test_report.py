@@ -8,6 +8,7 @@ skipped" line), else as one.  A step that failed counts at least one failure, an
 step in which nothing ran is a failure.
 """
 
+import argparse
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -76,7 +77,9 @@ def step_results(folder, name):
 
 
 def main():
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("folder", type=Path, help="what tools/test.sh wrote of its steps")
+    folder = parser.parse_args().folder
     total, failures, reasons = [0, 0, 0], [], {}
     for status in sorted(folder.glob("*.status"), key=lambda path: path.stat().st_mtime):
         name = status.stem
