@@ -180,9 +180,11 @@ static int open_tuner(tuner *t) {
   tglu_context_info_init(&t->info);
   tglu_context_get_info(t->context, &t->info);
   const char *why = refusal(t, &code);
-  if (why) {
+  if (why) cli_error(code, "%s", why);
+  else code = t->args->dry_run ? CLI_OK : tune_check_cache(t->info.tune_cache);
+  if (code != CLI_OK) {
     tglu_context_destroy(t->context);
-    return cli_error(code, "%s", why);
+    return code;
   }
   o->backend = t->info.backend; /* the worker's too */
   t->args->gpu = t->info.device;

@@ -52,6 +52,11 @@ typedef struct tune_point {
   char untuned[96];      /* row by the cost model; "" unless known                       */
 } tune_point;
 
+/* ---- cmd_tune_cache.c ---- */
+/* An exit code: refuses a cache that tglu_tune_record could not write, as far as that shows
+ * without making or changing anything. */
+int tune_check_cache(const char *path);
+
 /* ---- cmd_tune_supervise.c ---- */
 /* The worker in charge.  argv: the command's own. */
 typedef struct tune_crew tune_crew;

@@ -466,22 +466,78 @@ class Places(Case):
             self.assertEqual(err.count("treated as empty"), 1, (name, err))
             self.assertEqual(len(read_cache(self.cache)), 1, name)
 
-    def test_a_folder_of_that_name(self):
-        self.cache.mkdir()
-        found, err = self.tune(*self.WORDS, code=UNSAVED)
-        self.assertIn("not saved", err)
-        self.assertEqual(found["stored"], 0)
-        self.assertIsNotNone(found["points"][0]["row"])
-        self.assertEqual(list(self.cache.iterdir()), [])
-
-    def check_unsaved(self, named, **variables):
-        variables = {"TILEGLU_TUNE_CACHE": None, "XDG_CACHE_HOME": None, **variables}
+    def check_not_measured(self, path, why, **variables):
+        """A cache that cannot be written: said before anything is measured, and nothing is made;
+        without storing, and in another command, it does no harm."""
+        before = self.tree()
+        out, err = self.tileglu("tune", *self.WORDS, code=UNSAVED, **variables)
+        self.assertEqual(out, "")
+        self.assertIn(f"nothing is measured, since no winner could be stored in {path}: {why}; ", err)
+        for word in ("--tune-cache FILE", "TILEGLU_TUNE_CACHE", "--dry-run"):
+            self.assertIn(word, err)
+        self.assertNotIn(" us\n", err)
         self.tileglu("verify", "--hidden", "8", "--intermediate", "16", "--tokens", "2", "--dtype",
                      "f32", "--backend", "cpu", **variables)
-        _, err = self.tune(*self.WORDS, code=UNSAVED, **variables)
+        found, _ = self.tune(*self.WORDS, "--dry-run", **variables)
+        self.assertGreater(found["points"][0]["us"], 0)
+        self.assertEqual(self.tree(), before)
+
+    def tree(self):
+        """What lies in the folder."""
+        return {str(p): (p.lstat().st_mode, p.lstat().st_mtime_ns, p.lstat().st_size)
+                for p in self.folder.rglob("*")}
+
+    def test_a_place_that_cannot_be_written(self):
+        self.cache.mkdir()
+        self.check_not_measured(self.cache, "it is a folder")
+        self.cache.rmdir()
+        os.mkfifo(self.cache)
+        self.check_not_measured(self.cache, "it is no regular file")
+        self.cache.unlink()
+        with self.cache.open("wb") as file:
+            file.truncate((4 << 20) + 1)
+        self.check_not_measured(self.cache, "it is larger than 4 MiB")
+        self.cache.write_bytes(b"a file")
+        for path in (self.cache / "tune.txt", self.cache / "one" / "tune.txt"):
+            self.check_not_measured(path, f"{path.parent}: Not a directory",
+                                    TILEGLU_TUNE_CACHE=path)
+        path = self.folder / "one/two/three/tune.txt"
+        self.check_not_measured(path, f"{self.folder / 'one'}: No such file or directory",
+                                TILEGLU_TUNE_CACHE=path)
+        link = self.folder / "link"
+        link.symlink_to(self.folder / "folder" / "tune.txt")
+        (self.folder / "folder").mkdir()
+        (self.folder / "folder" / "tune.txt").mkdir()
+        self.check_not_measured(link, "it is a folder", TILEGLU_TUNE_CACHE=link)
+
+    def test_a_place_that_can(self):
+        """It is looked at without being changed: nothing is measured here, and nothing made."""
+        whole = self.folder / "whole.txt"
+        self.tune(*self.WORDS, TILEGLU_TUNE_CACHE=whole)
+        (self.folder / "link").symlink_to(whole)
+        before = self.tree()
+        for path in (self.cache, whole, self.folder / "link", self.folder / "one/two/tune.txt",
+                     "tune.txt"):
+            words, env = self.command("tune", *self.WORDS, "--candidate-limit", "0.001",
+                                      "--sample-ms", "20", TILEGLU_TUNE_CACHE=path)
+            done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env,
+                                  cwd=self.folder)
+            self.assertEqual(done.returncode, RUNTIME, done.stderr)
+            self.assertIn("no row is left", done.stderr)
+            self.assertEqual(self.tree(), before)
+
+    def test_a_failure_that_does_not_show_before(self):
+        """The winner is reported, and what was not measured yet is left out."""
+        lock = self.folder / "tune.txt.lock"
+        lock.mkdir()
+        found, err = self.tune("--hidden", "8", "--intermediate", "16", "--tokens", "2,4", "--op",
+                               "glu", *CPU, code=UNSAVED)
         self.assertEqual(err.count("not saved"), 2, err) # the command's word and the library's
-        self.assertIn("TILEGLU_TUNE_CACHE", err)
-        self.assertIn(named, err)
+        self.assertIn(f"{lock}: a folder has that name", err)
+        self.assertEqual(found["stored"], 0)
+        self.assertEqual([p["tokens"] for p in found["points"]], [2])
+        self.assertIsNotNone(found["points"][0]["row"])
+        self.assertEqual(list(self.folder.iterdir()), [lock])
 
     def check_nowhere(self, *words, **variables):
         """There is no cache at all: said before anything is measured, unless nothing is stored."""
@@ -505,7 +561,9 @@ class Places(Case):
             self.check_nowhere(HOME=home, TILEGLU_TUNE_CACHE=None, XDG_CACHE_HOME=None)
         self.check_nowhere(HOME=self.folder, TILEGLU_TUNE_CACHE="")
         self.check_nowhere("--tune-cache", "")
-        self.check_unsaved("/nonexistent/.cache/tileglu/tune.txt", HOME="/nonexistent")
+        self.check_not_measured("/nonexistent/.cache/tileglu/tune.txt",
+                                "/nonexistent: No such file or directory", HOME="/nonexistent",
+                                TILEGLU_TUNE_CACHE=None, XDG_CACHE_HOME=None)
         self.assertFalse(os.path.exists("/nonexistent"))
         self.assertFalse(os.path.exists("/.cache"))
 
@@ -521,8 +579,10 @@ class Places(Case):
         except PermissionError:
             self.skipTest("the build is not readable by another user")
         self.assertEqual(done.returncode, UNSAVED, done.stderr)
-        self.assertIn(f"{self.folder}/.cache/tileglu/tune.txt", done.stderr)
-        self.assertIn("permission denied", done.stderr)
+        self.assertIn(f"{self.folder}/.cache/tileglu/tune.txt: {self.folder}: Permission denied",
+                      done.stderr)
+        self.assertEqual(done.stdout, "")
+        self.assertNotIn(" us\n", done.stderr)
         self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_the_default_place(self):
