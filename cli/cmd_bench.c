@@ -55,7 +55,8 @@ static const struct argp_option bench_options[] = {
   {"cache-mib", OPTION_CACHE, "MIB", 0,
    "last-level cache; the weights rotate over three times that (default: the system's)", 3},
   {"list", OPTION_LIST, NULL, 0, "print the table of models and leave", 3},
-  {"csv", OPTION_CSV, "FILE", 0, "also write CSV, line by line; \"-\": stdout alone", 9},
+  {"csv", OPTION_CSV, "FILE", 0,
+   "also write CSV, line by line, over what FILE held; \"-\": stdout alone", 9},
   {"commit", OPTION_COMMIT, "TEXT", 0, "commit to note (default: the one compiled in)", 9},
   {0},
 };

@@ -137,6 +137,17 @@ class Bench(Case):
             self.assertEqual(lines[2]["row"], "read")
             self.assertEqual(lines[2]["gflops"], "")
 
+    def test_csv_replaces_the_file(self):
+        """As the help says."""
+        out, _ = self.tileglu("bench", "--help")
+        self.assertIn("over what FILE held", " ".join(out.split()))
+        path = self.folder / "out.csv"
+        path.write_text("what was there\n" * 1000)
+        for _ in range(2):
+            self.tileglu("bench", *SHAPE, *QUICK, "--rounds", "1", "--csv", path)
+            self.assertEqual(len(path.read_text().splitlines()), 1 + 3)
+            self.assertTrue(path.read_text().startswith("date,"))
+
     def test_csv_refused(self):
         for path, why in (("no/such/out.csv", "No such file"), (self.folder, "Is a directory")):
             self.refused(INPUT, [f"--csv: {path} cannot be written: {why}"], "bench", *SHAPE,
