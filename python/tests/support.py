@@ -3,6 +3,7 @@ skips the tests on a GPU."""
 
 import contextlib
 import math
+import threading
 
 import pytest
 import torch
@@ -38,6 +39,30 @@ def poisoned():
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+def run_threads(work, count=4, meanwhile=None):
+    """work(0), work(1) and so on in a thread each, and meanwhile(), if given, in this one.  Fails
+    where one of them raises or does not end."""
+    failures = []
+
+    def call(index):
+        try:
+            work(index)
+        except BaseException as error:  # pylint: disable=broad-except
+            failures.append(f"thread {index}: {error!r}")
+
+    threads = [threading.Thread(target=call, args=(index,), daemon=True) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        if meanwhile:
+            meanwhile()
+    finally:
+        for thread in threads:
+            thread.join(timeout=120)
+    assert not failures, failures[:3]
+    assert not any(thread.is_alive() for thread in threads), "a thread does not end"
 
 
 def activate(name, gate, up, alpha=1.702, limit=7.0, offset=1.0):

@@ -2,13 +2,12 @@
 does not grow."""
 
 import os
-import threading
 
 import pytest
 import torch
 
 import tileglu
-from support import Problem
+from support import Problem, run_threads
 
 
 @pytest.fixture(autouse=True)
@@ -106,26 +105,17 @@ def test_threads_at_once_with_a_small_cache():
     tileglu.cache_limit(2)
     problems = [Problem(4, 64, 48, seed=seed) for seed in range(6)]
     wants = [tileglu.mlp(p.x, p.gate, p.up, p.down) for p in problems]
-    failures, rounds = [], 60
 
     def work(first):
-        try:
-            for i in range(rounds):
-                p, want = problems[(first + i) % 6], wants[(first + i) % 6]
-                if not torch.equal(tileglu.mlp(p.x, p.gate, p.up, p.down), want):
-                    failures.append(f"thread {first}, round {i}: another result")
-        except Exception as error:  # pylint: disable=broad-except
-            failures.append(repr(error))
+        for i in range(60):
+            p, want = problems[(first + i) % 6], wants[(first + i) % 6]
+            assert torch.equal(tileglu.mlp(p.x, p.gate, p.up, p.down), want), f"round {i}"
 
-    threads = [threading.Thread(target=work, args=(first,)) for first in range(4)]
-    for thread in threads:
-        thread.start()
-    for _ in range(50):
-        tileglu.cache_clear()
-    for thread in threads:
-        thread.join(timeout=120)
-        assert not thread.is_alive()
-    assert not failures, failures[:3]
+    def clear():
+        for _ in range(50):
+            tileglu.cache_clear()
+
+    run_threads(work, meanwhile=clear)
     assert tileglu.cache_info()["entries"] <= 2
 
 

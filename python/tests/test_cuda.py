@@ -8,14 +8,13 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 
 import pytest
 import torch
 
 import tileglu
 from support import (ACTIVATIONS, LAYOUTS, Problem, assert_close, merge, poisoned,
-                     skip_without_gpu)
+                     run_threads, skip_without_gpu)
 from tileglu import _core
 
 DTYPES = (torch.bfloat16, torch.float16)
@@ -252,25 +251,16 @@ def test_kept_memory_is_the_streams():
 def test_kept_and_threads_on_one_stream():
     problems = [make(16, 512, 4096, seed=seed) for seed in range(4)]
     wants = [mlp(problem) for problem in problems]
-    stream, failures = torch.cuda.Stream(), []
+    stream = torch.cuda.Stream()
     torch.cuda.synchronize()
 
     def work(index):
-        try:
-            with torch.cuda.stream(stream):
-                outs = [mlp(problems[index]) for _ in range(300)]
-                stream.synchronize()
-            if not all(torch.equal(out, wants[index]) for out in outs):
-                failures.append(f"thread {index}: another result")
-        except Exception as error:  # pylint: disable=broad-except
-            failures.append(repr(error))
+        with torch.cuda.stream(stream):
+            outs = [mlp(problems[index]) for _ in range(300)]
+            stream.synchronize()
+        assert all(torch.equal(out, wants[index]) for out in outs), "another result"
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-    assert not failures, failures
+    run_threads(work)
     assert set(kept()) == {0, stream.cuda_stream}
 
 
@@ -374,27 +364,18 @@ def test_two_streams_and_threads_at_once():
     problems = [make(8 + 3 * i, 512, 768, seed=i) for i in range(4)]
     wants = [tileglu.mlp(p.x, p.gate, p.up, p.down) for p in problems]
     torch.cuda.synchronize()
-    failures = []
 
     def work(index):
-        try:
-            with torch.cuda.stream(torch.cuda.Stream()):
-                for i in range(50):
-                    p, want = problems[(index + i) % 4], wants[(index + i) % 4]
-                    out = tileglu.mlp(p.x, p.gate, p.up, p.down)
-                    if not torch.equal(out, want):
-                        failures.append(f"thread {index}, round {i}: another result")
-        except Exception as error:  # pylint: disable=broad-except
-            failures.append(repr(error))
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for i in range(50):
+                p, want = problems[(index + i) % 4], wants[(index + i) % 4]
+                assert torch.equal(tileglu.mlp(p.x, p.gate, p.up, p.down), want), f"round {i}"
 
     tileglu.cache_limit(2)
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-    tileglu.cache_limit(4096)
-    assert not failures, failures[:3]
+    try:
+        run_threads(work)
+    finally:
+        tileglu.cache_limit(4096)
 
 
 # ---- CUDA graphs ----
