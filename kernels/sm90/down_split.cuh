@@ -158,10 +158,9 @@ TGLU_DEVICE void load_blocks(const tglu_down_launch &p, const smem_map &smem, ui
 
 /* Warp 0; one thread loads.  With stable weights it fills the weights' part of the whole ring
  * before the dependency on the kernel before is over.
- * It waits for the cluster once the ring is full, since its loads stay in this CTA; and not later,
- * though nothing here depends on it: racecheck (CUDA 13.0) holds every warp of a CTA at that
- * barrier until all have come, also this one, which would wait for a stage that a warp held there
- * gives back (docs/notes, step 44). */
+ * Its loads stay in this CTA, so it does not need the cluster's barrier.  It comes there all the same
+ * before it first waits for a stage: compute-sanitizer's racecheck (CUDA 13.0) does not end where a
+ * warp waits for a stage with that barrier still before it (docs/notes, step 43). */
 TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32_t rank,
                          int32_t first, int32_t step) {
   load_position at = {first, 0, 0, {0, 0}};

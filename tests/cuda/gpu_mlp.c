@@ -218,7 +218,6 @@ static void down_shapes_of_row(const gpu_options *options, const char *row, int 
   tglu_context_destroy(context);
 }
 
-/* Rows that share a tile in a cluster come round no ring here: see down_around. */
 static void down_small_of_row(const gpu_options *options, const char *row, int dtype) {
   static const small_shape shapes[] = {
     {1, 8, 8, 0, 0, 0},      {131, 200, 136, 0, 0, 0}, {131, 200, 136, 1, 1, 0},
@@ -228,8 +227,7 @@ static void down_small_of_row(const gpu_options *options, const char *row, int d
   down_shapes_of_row(options, row, dtype, shapes, sizeof shapes / sizeof shapes[0]);
 }
 
-/* A part of its own: racecheck (CUDA 13.0) does not end here with down_split in clusters of 2 and
- * 4, in whose rings a stage is then used again. */
+/* Here rows that share a tile in a cluster come round their rings, too. */
 static void down_around_of_row(const gpu_options *options, const char *row, int dtype) {
   static const small_shape shapes[] = {
     {300, 400, 264, 0, 2, 5}, /* several tiles, odd stride of out */
