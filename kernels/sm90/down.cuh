@@ -34,9 +34,10 @@
 #define TILES_AT_ONCE (ROW_SCHEDULE_DOWN_PINGPONG ? 2 : 1)
 /* m64 blocks of one consumer warpgroup */
 #define BLOCKS (ROW_SCHEDULE_DOWN_PINGPONG ? ROW_TILE_M / 64 : ROW_TILE_M / 128)
-/* In a single row of tiles, 256 rows high, a warpgroup leaves its second block out where no token is
- * in it: 9-15 % at K = 29568, M = 136 ... 192.  Not with more rows of tiles, where the last would
- * run ahead of the others, and both would read the weights from memory (docs/notes, step 44). */
+/* In a single row of tiles, 256 rows high, a warpgroup leaves its second block out where no token
+ * is in it: 9-15 % at K = 29568, M = 136 ... 192.  Not with more rows of tiles, where the last
+ * would run ahead of the others, and both would read the weights from memory (docs/notes, step
+ * 44). */
 #define ONE_OR_TWO (ROW_SCHEDULE_DOWN_COOP && ROW_TILE_M == 256 && ROW_CLUSTER_M == 1)
 #define A_BYTES (ROW_TILE_M * TGLU_TILE_K * 2)
 #define STAGE_BYTES (A_BYTES + B_ROWS * TGLU_TILE_K * 2)
@@ -150,8 +151,9 @@ TGLU_DEVICE void consume(const tglu_down_launch &p, const smem_map &smem, uint32
     named_barrier_sync(BARRIER_TURN + warpgroup, 256);
 #endif
 #if ONE_OR_TWO
-    mainloop_one_or_two<B_ROWS, A_BYTES, STAGE_BYTES>(p.tile_rows == 1 && p.m - row <= 64, p.k, smem,
-                                                      at, row_offset * TGLU_TILE_K * 2, thread, acc);
+    mainloop_one_or_two<B_ROWS, A_BYTES, STAGE_BYTES>(
+        p.tile_rows == 1 && p.m - row <= 64, p.k, smem, at, row_offset * TGLU_TILE_K * 2, thread,
+        acc);
 #else
     mainloop<BLOCKS, B_ROWS, A_BYTES, STAGE_BYTES>(p.k, smem, at, row_offset * TGLU_TILE_K * 2,
                                                    thread, acc);

@@ -158,9 +158,9 @@ TGLU_DEVICE void load_blocks(const tglu_down_launch &p, const smem_map &smem, ui
 
 /* Warp 0; one thread loads.  With stable weights it fills the weights' part of the whole ring
  * before the dependency on the kernel before is over.
- * Its loads stay in this CTA, so it does not need the cluster's barrier.  It comes there all the same
- * before it first waits for a stage: compute-sanitizer's racecheck (CUDA 13.0) does not end where a
- * warp waits for a stage with that barrier still before it (docs/notes, step 43). */
+ * Its loads stay in this CTA, so it does not need the cluster's barrier.  It comes there all the
+ * same before it first waits for a stage: compute-sanitizer's racecheck (CUDA 13.0) does not end
+ * where a warp waits for a stage with that barrier still before it (docs/notes, step 43). */
 TGLU_DEVICE void produce(const tglu_down_launch &p, const smem_map &smem, uint32_t rank,
                          int32_t first, int32_t step) {
   load_position at = {first, 0, 0, {0, 0}};
@@ -253,8 +253,8 @@ TGLU_DEVICE void multiply(const tglu_down_launch &p, const smem_map &smem, int32
                                  : p.tile_rows == 1 && rows - warpgroup * FIRST_ROWS <= 64;
   mainloop_one_or_two<WIDTH, A_BYTES, STAGE_BYTES>(one, k_size, smem, at, a_offset, thread, acc);
 #else
-  mainloop<1, WIDTH, A_BYTES, STAGE_BYTES>(k_size, smem, at, a_offset, thread, acc,
-                                           TILE_M == 64 ? warpgroup * (WIDTH * TGLU_TILE_K * 2) : 0);
+  const uint32_t b_offset = TILE_M == 64 ? warpgroup * (WIDTH * TGLU_TILE_K * 2) : 0;
+  mainloop<1, WIDTH, A_BYTES, STAGE_BYTES>(k_size, smem, at, a_offset, thread, acc, b_offset);
 #endif
 }
 

@@ -4,8 +4,8 @@
 
 #include "mainloop.cuh"
 
-/* mainloop() for both blocks of 64 rows, or for the first alone: the second's accumulators then stay
- * as they are.  `one` is the same in all threads of the warpgroup.
+/* mainloop() for both blocks of 64 rows, or for the first alone: the second's accumulators then
+ * stay as they are.  `one` is the same in all threads of the warpgroup.
  * NOTE: each number of blocks is a loop of its own, since wgmma under a condition inside a loop is
  * serialised; and the condition is a vote, which the compiler takes for the same in all threads.
  * Behind another it computes addresses and descriptors thread by thread and moves them to uniform

@@ -1,7 +1,7 @@
 /* Kernel-2 with tiles 192 rows high, `paired_three`: three blocks of 64 rows between two consumer
- * warpgroups.  For 129 to 192 tokens in one row of tiles, and wherever M fills 192 better than 128:
- * each weight tile is fetched once where tiles of 64 rows fetch it three times and tiles of 128 rows
- * twice, a quarter of them for nothing.  As paired_coop (paired.cuh) in everything else.
+ * warpgroups.  For 129 to 192 tokens in one row of tiles: each weight tile is fetched once where
+ * tiles of 64 rows fetch it three times, and tiles of 128 rows twice and multiply a quarter of
+ * their rows for nothing (docs/notes, step 45).  As paired_coop (paired.cuh) in everything else.
  *
  *   CTA, 384 threads             192 x 72, 4 stages
  *   warpgroup 0  producer        one thread: TMA A, B -> full[s]                 regs  40
@@ -70,8 +70,8 @@ TGLU_DEVICE void load_stage_weights(const three_launch &launch, uint32_t b, uint
   tma_load_2d_policy(b + UP_BYTES, &p.up, full, k, main, policy);
 }
 
-/* One thread loads every tile of this CTA in turn, K-block by K-block; weights before the dependency
- * and their L2 policy as in paired.cuh. */
+/* One thread loads every tile of this CTA in turn, K-block by K-block; weights before the
+ * dependency and their L2 policy as in paired.cuh. */
 TGLU_DEVICE void load_tiles(const three_launch &launch, const smem_map &smem, int32_t first,
                             int32_t step) {
   const tglu_glu_launch &p = base_of(launch);

@@ -87,8 +87,8 @@ static const struct {
   double element_us;      /* of X, a tile of tokens                           */
   double wide_pass_us;    /* for each 16 outputs of a pass beyond 16          */
   double general_factor;  /* of the general loader: 2 bytes a load            */
-  double short_us;        /* for each stage short of one more than all warps have whole
-                             turns of K-blocks in a pass, 4 at most           */
+  double short_us;        /* for each stage short of a warp's turns of K-blocks in a
+                             pass, with more than 2 tokens of one more; 4 at most */
   double deep_us;         /* for each stage beyond that                       */
 } stream[] = {
   [tglu__op_glu] = {2.85, 4.42e6, 60e3, 0.11e-3, 0.3, 6.0, 0.1, 0.06},
@@ -139,9 +139,9 @@ static bool in_turns(const tglu__row *row) {
          row->schedule == tglu__schedule_down_pingpong;
 }
 
-/* Rows that a CTA fetches for each stage of a tile.  Down projections: of the last row of tiles only
- * the rows of X that are left, of the last column only those of the weights, rounded up to 8; where
- * the CTAs of a cluster share the weights, all of them (down_launch.h).  A GLU: whole tiles, but of
+/* Rows that a CTA fetches for each stage of a tile.  Down projections: of the last row of tiles
+ * only the rows of X that are left, of the last column only those of the weights, rounded up to 8;
+ * where the CTAs of a cluster share the weights, all of them (down_launch.h).  A GLU: whole tiles, but of
  * X in a single row of them (launch.h). */
 typedef struct fetched {
   double x, x_last; /* of X: of a whole tile, and in the last row  */
@@ -274,8 +274,8 @@ static double stream_us(const tglu__choice *choice, const tglu__row *row, tglu__
   double x = (double)height * (double)shape.k * stream[row->op].element_us +
              (choice->tile_rows - 1) * stream_tile_us;
   if (row->loader == tglu__loader_general) memory *= stream[row->op].general_factor;
-  int64_t blocks = ceil_div(shape.k, TGLU_TILE_K) / TGLU_STREAM_WARPS + 1;
-  int64_t spare = row->stages - (blocks < 4 ? blocks : 4);
+  int64_t turns = ceil_div(ceil_div(shape.k, TGLU_TILE_K), TGLU_STREAM_WARPS) + (tokens > 2);
+  int64_t spare = row->stages - (turns < 4 ? turns : 4);
   double depth =
     (double)spare * (spare < 0 ? -stream[row->op].short_us : stream[row->op].deep_us);
   return stream[row->op].fixed_us + memory + x + depth +

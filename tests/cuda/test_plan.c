@@ -38,15 +38,18 @@ static void clear_winners(void **unused) {
     int model, tokens;
     const char *row;
   } points[] = {
+    {0, 4, "glu_bf16_sm90_stream_8x16_s3_c1"},
     {0, 256, "glu_bf16_sm90_paired_coop_128x80_s5_c1"},
     {0, 1024, "glu_bf16_sm90_paired_pingpong_128x76_s5_c1"},
-    {1, 192, "glu_bf16_sm90_paired_pingpong_64x112_s5_c1"},
+    {1, 1, "glu_bf16_sm90_stream_8x16_s3_c1"},
+    {1, 192, "glu_bf16_sm90_paired_three_192x68_s5_c1"},
     {1, 256, "glu_bf16_sm90_paired_pingpong_128x68_s6_c1"},
     {1, 512, "glu_bf16_sm90_paired_pingpong_128x68_s6_c1"},
-    {2, 192, "glu_bf16_sm90_paired_pingpong_64x88_s6_c1"},
+    {2, 192, "glu_bf16_sm90_paired_three_192x84_s4_c1"},
     {2, 256, "glu_bf16_sm90_paired_pingpong_128x84_s5_c1"},
     {3, 1, "glu_bf16_sm90_stream_8x16_s4_c1"},
     {3, 64, "glu_bf16_sm90_paired_pingpong_64x72_s7_c1"},
+    {4, 192, "glu_bf16_sm90_paired_three_192x56_s5_c1"},
     {4, 512, "glu_bf16_sm90_paired_pingpong_128x84_s5_c1"},
     {4, 1024, "glu_bf16_sm90_paired_pingpong_128x84_s5_c1"},
     {5, 512, "glu_bf16_sm90_paired_pingpong_128x84_s5_c1"},
@@ -73,8 +76,10 @@ static void clear_winners_down(void **unused) {
   } points[] = {
     {0, 640, "down_bf16_sm90_down_coop_128x64_s8_c1"},
     {0, 768, "down_bf16_sm90_down_coop_128x64_s8_c1"},
-    {1, 192, "down_bf16_sm90_down_split_128x104_s5_c4"},
+    {1, 192, "down_bf16_sm90_down_split_192x56_s5_c4"},
     {2, 512, "down_bf16_sm90_down_coop_128x64_s8_c1"},
+    {4, 192, "down_bf16_sm90_down_split_192x80_s4_c2"},
+    {5, 192, "down_bf16_sm90_down_split_192x80_s4_c2"},
     {6, 16, "down_bf16_sm90_down_split_64x128_s8_c2"},
   };
   const tglu__device_facts h200 = device(132);
