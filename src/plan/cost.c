@@ -141,8 +141,8 @@ static bool in_turns(const tglu__row *row) {
 
 /* Rows that a CTA fetches for each stage of a tile.  Down projections: of the last row of tiles
  * only the rows of X that are left, of the last column only those of the weights, rounded up to 8;
- * where the CTAs of a cluster share the weights, all of them (down_launch.h).  A GLU: whole tiles, but of
- * X in a single row of them (launch.h). */
+ * where the CTAs of a cluster share the weights, all of them (down_launch.h).  A GLU: whole tiles,
+ * but of X in a single row of them (launch.h). */
 typedef struct fetched {
   double x, x_last; /* of X: of a whole tile, and in the last row  */
   double w, w_last; /* of the weights, and in the last column      */
