@@ -16,7 +16,8 @@ enum { FOLDERS_MADE = 2, MOST_BYTES = 4 << 20 }; /* tileglu.h, tglu_tune_record 
 /* Why the file that is there cannot be replaced; NULL: it can, or there is none. */
 static const char *file_refusal(const char *path) {
   struct stat facts;
-  if (stat(path, &facts) != 0) return NULL;
+  if (path[0] && path[strlen(path) - 1] == '/') return "it is a folder's name";
+  if (stat(path, &facts) != 0) return errno == ENOENT || errno == ENOTDIR ? NULL : strerror(errno);
   if (S_ISDIR(facts.st_mode)) return "it is a folder";
   if (!S_ISREG(facts.st_mode)) return "it is no regular file";
   if (facts.st_size > MOST_BYTES) return "it is larger than 4 MiB";

@@ -96,6 +96,7 @@ static void parse_tokens(shape_args *args, const char *list, struct argp_state *
 }
 
 static void parse_dtypes(shape_args *args, const char *list, struct argp_state *state) {
+  _Static_assert(sizeof args->dtypes / sizeof args->dtypes[0] >= 3, "a place for each type");
   char item[32];
   args->dtype_count = 0;
   while (next_item(&list, item, sizeof item)) {
@@ -103,7 +104,7 @@ static void parse_dtypes(shape_args *args, const char *list, struct argp_state *
     if (tglu_dtype_from_name(item, &dtype) != TGLU_OK) {
       argp_error(state, "--dtype: %s", tglu_last_error());
     }
-    size_t at = 0; /* there are three types */
+    size_t at = 0;
     while (at < args->dtype_count && args->dtypes[at] != dtype) at++;
     args->dtypes[at] = dtype;
     if (at == args->dtype_count) args->dtype_count++;

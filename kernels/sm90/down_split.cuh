@@ -11,8 +11,8 @@
  *   stage                        A 8 KB + B 16 KB                A 16 KB + B 16 KB
  *   partial sums received        33 KB                           66 KB
  *
- * Tiles of 192 and 256 rows, for as many tokens in one row of tiles, fetch each weight once: the
- * first warpgroup has rows 0-127, the second the rest.
+ * Tiles of 192 rows, for 129 to 192 tokens in one row of tiles, fetch each weight once: the first
+ * warpgroup has rows 0-127, the second the rest (docs/notes, step 46).
  *
  * Every CTA takes the same number of K-blocks; the last may lie beyond K and reads as zero.
  * ready   1 arrival (the owner's own) + the bytes of all CTAs' sums, sent with them;
@@ -248,7 +248,8 @@ TGLU_DEVICE void multiply(const tglu_down_launch &p, const smem_map &smem, int32
   const int32_t k_size = own_k_blocks(p) * TGLU_TILE_K;
   const uint32_t a_offset = warpgroup * (FIRST_ROWS * TGLU_TILE_K * 2);
 #if ROW_TILE_M > 128
-  /* In a single row of tiles without a block in which there is no token (down.cuh). */
+  /* Of 192 rows the second warpgroup has one block.  (256, of which no row is built, as in
+   * down.cuh.) */
   const bool one = TILE_M == 192 ? warpgroup == 1
                                  : p.tile_rows == 1 && rows - warpgroup * FIRST_ROWS <= 64;
   mainloop_one_or_two<WIDTH, A_BYTES, STAGE_BYTES>(one, k_size, smem, at, a_offset, thread, acc);

@@ -5,7 +5,7 @@
  * A launch: grid (clusters * cluster_m, 1, 1), block ROW_THREADS threads, cluster
  * (cluster_m, 1, 1), dynamic shared memory tglu_smem_bytes(...) of smem_layout.h.
  * The kernels are persistent: a cluster walks tiles first, first + clusters, ...
- * of tile_order.h, so any grid of whole clusters computes the whole result. */
+ * of tile_order.h, so any grid of whole clusters, no more than tiles, computes the whole result. */
 #ifndef TGLU_SM90_LAUNCH_H
 #define TGLU_SM90_LAUNCH_H
 

@@ -10,9 +10,8 @@
  * that is longer, what TMA takes for its rows of 128 bytes.  The busiest cluster walks
  * ceil(tiles / clusters) tiles (wave quantisation).
  *
- * Rows of X and weights are those that are fetched: the last row and column of tiles have boxes of
- * their own, without rows of zeros (ladder, step 42).  The busiest cluster has whole tiles, but for
- * a single row or column of them and for a last wave within the last column.
+ * Rows of X and weights are those that are fetched, see rows_of().  The busiest cluster has whole
+ * tiles, but for a single row or column of them and for a last wave within the last column.
  *
  * Rows that stream (few tokens): fixed + bytes / bandwidth, and for X, whose lines all CTAs read
  * at the same time, a time per element.
@@ -22,10 +21,10 @@
  * measured there, the one chosen was slower than the best by 0.9 % (GLU) and 0.8 % (down) in
  * geometric mean, 11 % at worst.  Set anew by hand since: those of rows that stream, what an
  * MLP's halves cost each other, exchange_cycles and general_factor from 563 times (step 27);
- * low_factor and single_factor from 697 (step 36; the choice of a GLU's row costs 0.45 % since,
- * 3.5 % at worst); those of down projections with tiles from 1,152 times of 119 shapes, all in
- * results/h200 (their choice costs 0.6 % in first runs, 7.7 % at worst, and 0.5 and 4.0 % in second
- * runs; over both, 0.35 %, or 0.7 % of a quarter of the shapes that the fit did not see).  A card
+ * low_factor and single_factor from 697 (step 36; the choice of a GLU's row costs 0.45 % since);
+ * those of down projections with tiles from 1,152 times of 119 shapes, K = 4864 and more (step 47;
+ * on another card, with rows that the fit did not see, their choice costs 1.0 % in first runs,
+ * 8.1 % at worst, and 0.5 and 6.2 % in second ones).  A card
  * with other numbers of clusters than that one, about 66, 30 and 15 of 2, 4 and 8 CTAs, has other
  * waves.  paired_coop is spared the cluster factor, since at K = 8192 its clusters were faster. */
 #include "plan/choose.h"
@@ -36,6 +35,8 @@
 #include "../kernels/sm90/stream_launch.h"
 
 static const double flop_per_cycle = 4096.0; /* dense bf16 and fp16 of an SM */
+static const double least_us = 2.5;          /* of a launch with tiles, however little it does:
+                                                set by hand, an empty kernel takes 1.7 */
 static const double general_factor = 2.8;    /* mainloop of the general loader, odd strides */
 
 /* Rows with tiles, by operation: down projections were measured on cooler cards. */
@@ -48,7 +49,7 @@ static const struct {
   double row_us;            /* of TMA for each row                                  */
   double cluster_factor;    /* mainloop of warpgroups in turns in a cluster of two: the two
                                CTAs wait for each other                             */
-  double tall_factor;       /* mainloop with tiles of 256 rows                      */
+  double tall_factor;       /* mainloop with tiles of more than 128 rows            */
   double low_factor;        /* and of 64 rows, at every M; it tells at M = 129...192, where
                                less of them lies empty, and the power goes elsewhere */
   double gate_first_factor; /* mainloop of gate_first: half as wide a wgmma         */
@@ -256,8 +257,9 @@ static double tiles_us(const tglu__choice *choice, const tglu__row *row, tglu__s
   double busy_us = cycles / tiles[row->op].clock_mhz;
   double longer = busy_us > floor_us ? busy_us : floor_us;
   double ratio = (busy_us + floor_us - longer) / longer;
-  return tiles[row->op].fixed_us +
-         longer * (1 + tiles[row->op].both * pow(ratio, tiles[row->op].both_power));
+  double us = tiles[row->op].fixed_us +
+              longer * (1 + tiles[row->op].both * pow(ratio, tiles[row->op].both_power));
+  return us > least_us ? us : least_us;
 }
 
 /* ---- stream ---- */

@@ -509,6 +509,13 @@ class Places(Case):
         (self.folder / "folder").mkdir()
         (self.folder / "folder" / "tune.txt").mkdir()
         self.check_not_measured(link, "it is a folder", TILEGLU_TUNE_CACHE=link)
+        loop = self.folder / "loop"
+        loop.symlink_to(loop)
+        self.check_not_measured(loop, "Too many levels of symbolic links", TILEGLU_TUNE_CACHE=loop)
+        self.check_not_measured(f"{self.folder}/new/", "it is a folder's name",
+                                TILEGLU_TUNE_CACHE=f"{self.folder}/new/")
+        path = self.folder / ("n" * 300)
+        self.check_not_measured(path, "File name too long", TILEGLU_TUNE_CACHE=path)
 
     def test_a_place_that_can(self):
         """It is looked at without being changed: nothing is measured here, and nothing made."""
