@@ -35,7 +35,7 @@
 /* m64 blocks of one consumer warpgroup */
 #define BLOCKS (ROW_SCHEDULE_DOWN_PINGPONG ? ROW_TILE_M / 64 : ROW_TILE_M / 128)
 /* In a single row of tiles, 256 rows high, a warpgroup leaves its second block out where no token
- * is in it: 5-15 % at K = 29568, M = 136 ... 192.  Not with more rows of tiles, where the last
+ * is in it: 11-16 % at K = 29568, M = 136 ... 192.  Not with more rows of tiles, where the last
  * would run ahead of the others, and both would read the weights from memory (docs/notes, step
  * 44). */
 #define ONE_OR_TWO (ROW_SCHEDULE_DOWN_COOP && ROW_TILE_M == 256 && ROW_CLUSTER_M == 1)
