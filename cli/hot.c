@@ -125,14 +125,15 @@ static void widen(const void *from, tglu_dtype dtype, int64_t count, double *to)
 }
 
 /* ---- activations in fp32 ---- */
-/* e^x for x <= 0: 2^n times a polynomial on [-ln2/2, ln2/2]. */
+/* e^x for x <= 0: 2^n times a polynomial on [-ln2/2, ln2/2].  n is read off the bits of
+ * 1.5 2^23 + n: to convert it would be undefined for NaN. */
 static inline float exp_negative(float x) {
   x = x < -87.0f ? -87.0f : x; /* NaN stays */
-  float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
+  float shifted = x * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;
   float r = x - n * 0.693359375f + n * 2.12194440e-4f;
   float p = 1.0f + r * (1.0f + r * (0.5f + r * (0.166666672f + r * (0.0416667f +
             r * (0.00833334f + r * 0.00139f)))));
-  return p * as_float((uint32_t)((int32_t)n + 127) << 23);
+  return p * as_float((as_bits(shifted) - 0x4b400000 + 127) << 23);
 }
 
 static inline float sigmoid(float x) {
