@@ -21,7 +21,7 @@ verdict() { # name, wanted (0 or 1), got
 run() { # tool, arguments of gpu_glu ...
   tool=$1 && shift
   out=$(timeout "$seconds" "$sanitizer" --tool "$tool" --error-exitcode 9 \
-    "$folder/gpu_glu" --separate --hang 600 "$@" 2>&1)
+    "$folder/gpu_glu" --separate --seconds "$seconds" --hang 600 "$@" 2>&1)
   code=$?
   echo "$out" | grep -E "ERROR SUMMARY|RACECHECK SUMMARY|passed, |=========     at|Error:|Warning:" |
     sort | uniq -c | sort -rn | head -12 >&2
@@ -39,8 +39,8 @@ run() { # tool, arguments of gpu_glu ...
 
 for tool in memcheck racecheck synccheck initcheck; do
   verdict "$tool: a planted bug is found" 1 "$(run $tool --row $tool planted)"
-  verdict "$tool: every row at small shapes is clean" 0 \
-    "$(run $tool small down_small down_around one_small)"
+  verdict "$tool: every row at small shapes is clean" 0 "$(run $tool small down_small one_small)"
+  verdict "$tool: every down row is clean with its ring used anew" 0 "$(run $tool down_around)"
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

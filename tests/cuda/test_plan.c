@@ -30,14 +30,33 @@ static bool served(tglu__op op, tglu_dtype dtype) {
   return false;
 }
 
+typedef struct winner {
+  int model, tokens;
+  const char *row;
+} winner;
+
+/* A GLU or a linear by itself: the rows chosen on a card like the one that was measured. */
+static void expect_winners(tglu__op op, const winner *points, size_t count) {
+  tglu__device_facts h200 = device(132);
+  h200.clusters[4] = 30;
+  h200.clusters[8] = 15;
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t *sizes = models[points[i].model];
+    tglu__problem p = problem(sizes[1], sizes[0], TGLU_DTYPE_BF16);
+    if (op == tglu__op_glu) p.has_down = false;
+    else p.gate = p.up = NULL;
+    const tglu__call_facts facts = call(points[i].tokens);
+    tglu__choice choice;
+    assert_true(tglu__plan_choose(op, &p, &facts, &h200, &choice, NULL));
+    assert_string_equal(tglu__rows[choice.row].name, points[i].row);
+  }
+}
+
 /* Where one row was faster than all others by 2 to 10 % (with one token: by 0.7 and 0.9 %;
  * results/h200/near_bf16.csv), it is the choice. */
 static void clear_winners(void **unused) {
   (void)unused;
-  static const struct {
-    int model, tokens;
-    const char *row;
-  } points[] = {
+  static const winner points[] = {
     {0, 256, "glu_bf16_sm90_paired_coop_128x80_s5_c1"},
     {0, 1024, "glu_bf16_sm90_paired_pingpong_128x76_s5_c1"},
     {1, 1, "glu_bf16_sm90_stream_8x16_s3_c1"},
@@ -53,44 +72,21 @@ static void clear_winners(void **unused) {
     {4, 1024, "glu_bf16_sm90_paired_pingpong_128x84_s5_c1"},
     {5, 512, "glu_bf16_sm90_paired_pingpong_128x84_s5_c1"},
   };
-  const tglu__device_facts h200 = device(132);
-  for (size_t i = 0; i < sizeof points / sizeof points[0]; ++i) {
-    const int64_t *sizes = models[points[i].model];
-    tglu__problem p = problem(sizes[1], sizes[0], TGLU_DTYPE_BF16);
-    p.has_down = false; /* a GLU alone */
-    const tglu__call_facts facts = call(points[i].tokens);
-    tglu__choice choice;
-    assert_true(tglu__plan_choose(tglu__op_glu, &p, &facts, &h200, &choice, NULL));
-    assert_string_equal(tglu__rows[choice.row].name, points[i].row);
-  }
+  expect_winners(tglu__op_glu, points, sizeof points / sizeof points[0]);
 }
 
 /* The same of down projections: faster than all others measured by 4 % and more, also in second
  * runs where there are some (results/h200/down_bf16.csv, regret_down_bf16.csv). */
 static void clear_winners_down(void **unused) {
   (void)unused;
-  static const struct {
-    int model, tokens;
-    const char *row;
-  } points[] = {
+  static const winner points[] = {
     {0, 640, "down_bf16_sm90_down_coop_128x64_s8_c1"},
     {0, 768, "down_bf16_sm90_down_coop_128x64_s8_c1"},
     {1, 192, "down_bf16_sm90_down_split_192x56_s5_c4"},
     {2, 512, "down_bf16_sm90_down_coop_128x64_s8_c1"},
     {5, 192, "down_bf16_sm90_down_split_192x80_s4_c2"},
   };
-  tglu__device_facts h200 = device(132);
-  h200.clusters[4] = 30; /* as the card has them that was measured */
-  h200.clusters[8] = 15;
-  for (size_t i = 0; i < sizeof points / sizeof points[0]; ++i) {
-    const int64_t *sizes = models[points[i].model];
-    tglu__problem p = problem(sizes[1], sizes[0], TGLU_DTYPE_BF16);
-    p.gate = p.up = NULL; /* a linear */
-    const tglu__call_facts facts = call(points[i].tokens);
-    tglu__choice choice;
-    assert_true(tglu__plan_choose(tglu__op_down, &p, &facts, &h200, &choice, NULL));
-    assert_string_equal(tglu__rows[choice.row].name, points[i].row);
-  }
+  expect_winners(tglu__op_down, points, sizeof points / sizeof points[0]);
 }
 
 static double launch_us(int32_t row, const tglu__problem *p, int64_t tokens,
