@@ -15,7 +15,7 @@
  * warpgroup has rows 0-127, the second the rest (docs/notes, step 46).
  *
  * Every CTA takes the same number of K-blocks; the last may lie beyond K and reads as zero.
- * ready   1 arrival (the owner's own) + the bytes of all CTAs' sums, sent with them;
+ * ready   1 arrival (the owner's own) + the bytes of the sums sent, which come with them;
  * credit  one arrival per owner: it has read what it received, the next tile may be sent.
  *         After the last tile none is given: so nothing reaches a CTA that has left.
  * Assumptions: as in down.cuh; out_pointer and ldo are always there. */
@@ -29,6 +29,7 @@
 #include "pipeline.cuh"
 #include "ptx.cuh"
 #include "ptx_elect.cuh"
+#include "ptx_pair.cuh"
 #include "ptx_policy.cuh"
 #include "smem_layout.h"
 #include "tile_order.h"
@@ -39,8 +40,8 @@
 #define CLUSTER ROW_CLUSTER_M
 /* Columns of one consumer warpgroup: they halve the columns of a flat tile, else share the rows. */
 #define WIDTH (TILE_M == 64 ? TILE_N / 2 : TILE_N)
-#define FIRST_ROWS (TILE_M == 64 ? 0 : TILE_M == 128 ? 64 : 128) /* before the second's */
-#define BLOCKS (TILE_M > 128 ? 2 : 1)                            /* of 64 rows, at most */
+#define FIRST_ROWS (TILE_M == 64 ? 0 : TILE_M - 64) /* before the second's         */
+#define BLOCKS (TILE_M > 128 ? 2 : 1)               /* of 64 rows, in the first    */
 #define A_BYTES (TILE_M * TGLU_TILE_K * 2)
 #define STAGE_BYTES (A_BYTES + TILE_N * TGLU_TILE_K * 2)
 #define GROUPS tglu_split_groups(TILE_N, CLUSTER)
@@ -49,7 +50,7 @@
 #define PARTS ((TILE_M * 2 * GROUPS + 255) / 256)
 #define CONSUMERS 256
 
-static_assert(TILE_M % 64 == 0 && TILE_M <= 256, "at most two m64 blocks a warpgroup, one TMA box");
+static_assert(TILE_M == 64 || TILE_M == 128 || TILE_M == 192, "at most two m64 blocks a warpgroup");
 static_assert(BLOCKS * WIDTH / 2 <= 128, "accumulators and parts of the residual in registers");
 static_assert(TILE_N <= 256 && WIDTH % 8 == 0, "one TMA box, one wgmma");
 static_assert(CLUSTER >= 2 && CLUSTER <= 8, "portable cluster sizes");
@@ -223,6 +224,11 @@ TGLU_DEVICE void add_four(float (&v)[4], uint2 four) {
   v[3] += element_to_float((uint16_t)(four.y >> 16));
 }
 
+/* Whether a CTA stores what it owns itself, rather than send it to itself: an SM sends no more than
+ * some 12 bytes a cycle, to itself too.  With few rows the barrier costs more (docs/notes, step
+ * 51). */
+TGLU_DEVICE bool keeps_own(int32_t rows) { return rows > 32; }
+
 /* Sends a block's sums, rows first_row ... first_row + 63 of the tile, to their owners; of the tile
  * only the first `rows` rows count. */
 TGLU_DEVICE void send_sums(const split_map &smem, uint32_t rank, int32_t rows, int32_t first_row,
@@ -230,29 +236,32 @@ TGLU_DEVICE void send_sums(const split_map &smem, uint32_t rank, int32_t rows, i
   const int lane = thread % 32;
   const int32_t row = first_row + thread / 32 * 16 + lane / 4;
   const int32_t first = TILE_M == 64 ? warpgroup * (WIDTH / 8) : 0;
+  const int32_t kept = keeps_own(rows) ? (int32_t)rank : -1; /* the owner that is not sent to */
 #pragma unroll
   for (int j = 0; j < WIDTH / 8; j++) {
     const int32_t owner = (first + j) / GROUPS, group = (first + j) % GROUPS;
-    const uint32_t block = smem.received + (rank * GROUPS + group) * BLOCK_BYTES;
-    const uint32_t remote = cluster_address(block + row * 32 + lane % 4 * 8, owner);
-    const uint32_t ready = cluster_address(smem.ready, owner);
-    if (row < rows) store_async(remote, acc[4 * j], acc[4 * j + 1], ready);
-    if (row + 8 < rows) store_async(remote + 8 * 32, acc[4 * j + 2], acc[4 * j + 3], ready);
+    const uint32_t place = smem.received + (rank * GROUPS + group) * BLOCK_BYTES + row * 32 +
+                           lane % 4 * 8;
+    if (owner == kept) {
+      if (row < rows) store_shared_8(place, acc[4 * j], acc[4 * j + 1]);
+      if (row + 8 < rows) store_shared_8(place + 8 * 32, acc[4 * j + 2], acc[4 * j + 3]);
+    } else {
+      const uint32_t remote = cluster_address(place, owner);
+      const uint32_t ready = cluster_address(smem.ready, owner);
+      if (row < rows) store_async(remote, acc[4 * j], acc[4 * j + 1], ready);
+      if (row + 8 < rows) store_async(remote + 8 * 32, acc[4 * j + 2], acc[4 * j + 3], ready);
+    }
   }
 }
 
-/* This warpgroup's part of a tile with `rows` rows, over this CTA's K-blocks. */
-TGLU_DEVICE void multiply(const tglu_down_launch &p, const smem_map &smem, int32_t rows,
-                          ring_position &at, int warpgroup, int thread,
-                          float (&acc)[BLOCKS][WIDTH / 2]) {
+/* This warpgroup's part of a tile, over this CTA's K-blocks. */
+TGLU_DEVICE void multiply(const tglu_down_launch &p, const smem_map &smem, ring_position &at,
+                          int warpgroup, int thread, float (&acc)[BLOCKS][WIDTH / 2]) {
   const int32_t k_size = own_k_blocks(p) * TGLU_TILE_K;
   const uint32_t a_offset = warpgroup * (FIRST_ROWS * TGLU_TILE_K * 2);
 #if ROW_TILE_M > 128
-  /* Of 192 rows the second warpgroup has one block.  (256, of which no row is built, as in
-   * down.cuh.) */
-  const bool one = TILE_M == 192 ? warpgroup == 1
-                                 : p.tile_rows == 1 && rows - warpgroup * FIRST_ROWS <= 64;
-  mainloop_one_or_two<WIDTH, A_BYTES, STAGE_BYTES>(one, k_size, smem, at, a_offset, thread, acc);
+  mainloop_one_or_two<WIDTH, A_BYTES, STAGE_BYTES>(warpgroup == 1, k_size, smem, at, a_offset,
+                                                   thread, acc);
 #else
   const uint32_t b_offset = TILE_M == 64 ? warpgroup * (WIDTH * TGLU_TILE_K * 2) : 0;
   mainloop<1, WIDTH, A_BYTES, STAGE_BYTES>(k_size, smem, at, a_offset, thread, acc, b_offset);
@@ -316,18 +325,21 @@ TGLU_DEVICE void consume(const tglu_down_launch &p, const split_map &smem, uint3
     const int32_t rows = below < TILE_M ? below : TILE_M;
     uint2 residual[PARTS];
     load_residual(p, rank, tile, rows, among, residual);
-    multiply(p, smem.ring, rows, at, warpgroup, thread, acc);
+    multiply(p, smem.ring, at, warpgroup, thread, acc);
     wgmma_wait<0>();
     ring_release_last(smem.ring, at, thread);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) wgmma_pin(acc[b]);
 
     if (index != first) mbarrier_wait(smem.credit, parity ^ 1);
-    if (among == 0) mbarrier_arrive_expect_tx(smem.ready, CLUSTER * owned * rows * 32);
+    if (among == 0) {
+      mbarrier_arrive_expect_tx(smem.ready, (CLUSTER - keeps_own(rows)) * owned * rows * 32);
+    }
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
       send_sums(smem, rank, rows, warpgroup * FIRST_ROWS + 64 * b, warpgroup, thread, acc[b]);
     }
+    if (keeps_own(rows)) named_barrier_sync(BARRIER_CONSUMERS, CONSUMERS);
     mbarrier_wait(smem.ready, parity);
     store_sums(p, smem, rank, tile, rows, among, residual);
     if (index + step < tiles) {
