@@ -72,12 +72,12 @@ static const struct {
                     .cluster_factor = 1.011, .tall_factor = 1.012, .low_factor = 0.93,
                     .gate_first_factor = 1.03, .coop_epilogue = 14.8,
                     .turn_epilogue = 7.4, .single_factor = 2.0, .both = 0.12, .both_power = 6.0},
-  [tglu__op_down] = {.clock_mhz = 1400.0, .fixed_us = 0.8, .bytes_per_us = 4.65e6,
-                     .row_us = 0.9e-3, .cluster_factor = 1.16, .tall_factor = 0.994,
-                     .low_factor = 1.0, .turn_epilogue = 17.7, .single_factor = 1.0,
-                     .split_low_factor = 1.5, .exchange_cycles = 3900.0,
-                     .exchange_output = 30.5, .split_floor = 0.02,
-                     .split_row_cycles = 0.24, .l2_bytes_per_us = 17.9e6, .both = 0.16,
+  [tglu__op_down] = {.clock_mhz = 1346.0, .fixed_us = 0.8, .bytes_per_us = 4.65e6,
+                     .row_us = 0.99e-3, .cluster_factor = 1.16, .tall_factor = 0.994,
+                     .low_factor = 0.9, .turn_epilogue = 28.8, .single_factor = 1.0,
+                     .split_low_factor = 1.23, .exchange_cycles = 3070.0,
+                     .exchange_output = 22.8, .split_floor = 0.02,
+                     .split_row_cycles = 0.235, .l2_bytes_per_us = 18.8e6, .both = 0.232,
                      .both_power = 3.7},
 };
 
