@@ -22,9 +22,8 @@
  * geometric mean, 11 % at worst.  Set anew by hand since: those of rows that stream, what an
  * MLP's halves cost each other, exchange_cycles and general_factor from 563 times (step 27);
  * low_factor and single_factor from 697 (step 36; the choice of a GLU's row costs 0.45 % since);
- * those of down projections with tiles from 1,152 times of 119 shapes, K = 4864 and more (step 47;
- * on another card, with rows that the fit did not see, their choice costs 1.0 % in first runs,
- * 8.1 % at worst, and 0.5 and 6.2 % in second ones).  A card
+ * those of down projections with tiles from 1,331 times of 119 shapes, K = 4864 and more (steps 47
+ * and 52: their choice costs 0.7 %, 6.9 % at worst).  A card
  * with other numbers of clusters than that one, about 66, 30 and 15 of 2, 4 and 8 CTAs, has other
  * waves.  paired_coop is spared the cluster factor, since at K = 8192 its clusters were faster. */
 #include "plan/choose.h"
@@ -59,8 +58,6 @@ static const struct {
                                tile: two would share it                             */
   double split_low_factor;  /* down_split: wgmma of 64 rows and half the columns    */
   double exchange_cycles;   /* down_split: of an exchange between CTAs              */
-  double exchange_output;   /* and for each 128 outputs                             */
-  double split_floor;       /* and of the floor for each doubling of the cluster    */
   double l2_bytes_per_us;   /* that all CTAs together take in from L2; 0: no limit met */
   double split_row_cycles;  /* down_split: of a stage for each row that it brings, times the
                                part of the SMs at work.  Its CTAs got 8...11 TB/s out of L2
@@ -72,13 +69,12 @@ static const struct {
                     .cluster_factor = 1.011, .tall_factor = 1.012, .low_factor = 0.93,
                     .gate_first_factor = 1.03, .coop_epilogue = 14.8,
                     .turn_epilogue = 7.4, .single_factor = 2.0, .both = 0.12, .both_power = 6.0},
-  [tglu__op_down] = {.clock_mhz = 1346.0, .fixed_us = 0.8, .bytes_per_us = 4.65e6,
-                     .row_us = 0.99e-3, .cluster_factor = 1.16, .tall_factor = 0.994,
-                     .low_factor = 0.9, .turn_epilogue = 28.8, .single_factor = 1.0,
-                     .split_low_factor = 1.23, .exchange_cycles = 3070.0,
-                     .exchange_output = 22.8, .split_floor = 0.02,
-                     .split_row_cycles = 0.235, .l2_bytes_per_us = 18.8e6, .both = 0.232,
-                     .both_power = 3.7},
+  [tglu__op_down] = {.clock_mhz = 1439.0, .fixed_us = 0.8, .bytes_per_us = 4.65e6,
+                     .row_us = 0.94e-3, .cluster_factor = 1.16, .tall_factor = 1.095,
+                     .low_factor = 1.0, .coop_epilogue = 52.0, .turn_epilogue = 24.6,
+                     .single_factor = 1.0, .split_low_factor = 1.36,
+                     .exchange_cycles = 1260.0, .split_row_cycles = 0.28,
+                     .l2_bytes_per_us = 19.2e6, .both = 0.23, .both_power = 3.9},
 };
 
 static const struct {
@@ -245,13 +241,10 @@ static double tiles_us(const tglu__choice *choice, const tglu__row *row, tglu__s
              (last > last_pair ? last : last_pair) + epilogue;
   } else {
     double end = tiles[row->op].coop_epilogue * outputs;
-    if (split)
-      end += tiles[row->op].exchange_cycles + tiles[row->op].exchange_output * outputs;
+    if (split) end += tiles[row->op].exchange_cycles;
     cycles = (choice->waves - 1) * whole + last + choice->waves * end;
   }
   double floor_us = bytes_of(row->op, shape, tokens) / tiles[row->op].bytes_per_us;
-  for (int32_t size = 2; split && size <= row->cluster_m; size *= 2)
-    floor_us *= 1 + tiles[row->op].split_floor;
   if (tiles[row->op].l2_bytes_per_us > 0)
     floor_us = hypot(floor_us, l2_us(choice, row, &f, shape, tokens));
   double busy_us = cycles / tiles[row->op].clock_mhz;
