@@ -3,8 +3,9 @@
  * Rows with tiles:
  *   time  = fixed + longer (1 + both (shorter / longer)^power) of busy and floor
  *   busy  = cycles of the busiest cluster / clock
- *   floor = bytes that must come from memory / bandwidth; of a down projection hypot() of that
- *           and the bytes that all CTAs fetch from L2 / its rate
+ *   floor = bytes that must come from memory / bandwidth; of a down projection / what the SMs at
+ *           work take in, if that is less, and hypot() of that and the bytes that all CTAs fetch
+ *           from L2 / its rate
  * A tile's mainloop is stages of 64 k.  A stage takes the tensor cores' time, always that of a
  * whole tile, and what it costs beside it, a fixed part and a part per row of X and weights; or, if
  * that is longer, what TMA takes for its rows of 128 bytes.  The busiest cluster walks
@@ -58,6 +59,7 @@ static const struct {
                                tile: two would share it                             */
   double split_low_factor;  /* down_split: wgmma of 64 rows and half the columns    */
   double exchange_cycles;   /* down_split: of an exchange between CTAs              */
+  double sm_bytes_per_us;   /* the most that one SM takes in from memory; 0: no limit met */
   double l2_bytes_per_us;   /* that all CTAs together take in from L2; 0: no limit met */
   double split_row_cycles;  /* down_split: of a stage for each row that it brings, times the
                                part of the SMs at work.  Its CTAs got 8...11 TB/s out of L2
@@ -74,7 +76,8 @@ static const struct {
                      .low_factor = 1.0, .coop_epilogue = 52.0, .turn_epilogue = 24.6,
                      .single_factor = 1.0, .split_low_factor = 1.36,
                      .exchange_cycles = 1260.0, .split_row_cycles = 0.28,
-                     .l2_bytes_per_us = 19.2e6, .both = 0.23, .both_power = 3.9},
+                     .sm_bytes_per_us = 60e3, .l2_bytes_per_us = 19.2e6, .both = 0.23,
+                     .both_power = 3.9},
 };
 
 static const struct {
@@ -244,7 +247,10 @@ static double tiles_us(const tglu__choice *choice, const tglu__row *row, tglu__s
     if (split) end += tiles[row->op].exchange_cycles;
     cycles = (choice->waves - 1) * whole + last + choice->waves * end;
   }
-  double floor_us = bytes_of(row->op, shape, tokens) / tiles[row->op].bytes_per_us;
+  double rate = tiles[row->op].bytes_per_us;
+  double taken_in = (double)choice->clusters * row->cluster_m * tiles[row->op].sm_bytes_per_us;
+  if (taken_in > 0 && taken_in < rate) rate = taken_in;
+  double floor_us = bytes_of(row->op, shape, tokens) / rate;
   if (tiles[row->op].l2_bytes_per_us > 0)
     floor_us = hypot(floor_us, l2_us(choice, row, &f, shape, tokens));
   double busy_us = cycles / tiles[row->op].clock_mhz;
