@@ -58,7 +58,7 @@ static const struct {
   double single_factor;     /* of the last epilogue where the other warpgroup never had a
                                tile: two would share it                             */
   double split_low_factor;  /* down_split: wgmma of 64 rows and half the columns    */
-  double exchange_cycles;   /* down_split: of an exchange between CTAs              */
+  double exchange_cycles;   /* down_split: of an exchange between up to 4 CTAs      */
   double sm_bytes_per_us;   /* the most that one SM takes in from memory; 0: no limit met */
   double l2_bytes_per_us;   /* that all CTAs together take in from L2; 0: no limit met */
   double split_row_cycles;  /* down_split: of a stage for each row that it brings, times the
@@ -80,6 +80,8 @@ static const struct {
                      .both_power = 3.9},
 };
 
+static const double eight_factor = 1.15; /* of an exchange between 8 CTAs, set by hand */
+
 static const struct {
   double fixed_us;        /* launch, first bytes, last store: a read takes 1.7 */
   double bytes_per_us;    /* from memory                                      */
@@ -88,11 +90,12 @@ static const struct {
   double wide_pass_us;    /* for each 16 outputs of a pass beyond 16          */
   double general_factor;  /* of the general loader: 2 bytes a load            */
   double short_us;        /* for each stage short of a warp's turns of K-blocks in a
-                             pass, with more than 2 tokens of one more; 4 at most */
+                             pass, with more than 2 tokens of one more              */
   double deep_us;         /* for each stage beyond that                       */
+  int64_t most_stages;    /* that are of use, however many turns              */
 } stream[] = {
-  [tglu__op_glu] = {2.85, 4.42e6, 60e3, 0.11e-3, 0.3, 6.0, 0.1, 0.06},
-  [tglu__op_down] = {2.2, 4.33e6, 60e3, 0.08e-3, 0.3, 6.0, 0.0, 0.0},
+  [tglu__op_glu] = {2.85, 4.42e6, 60e3, 0.11e-3, 0.3, 6.0, 0.1, 0.06, 4},
+  [tglu__op_down] = {2.2, 4.33e6, 60e3, 0.08e-3, 0.3, 6.0, 0.0, 0.1, 6},
 };
 
 /* Rows of down_diag, set by hand after 112 times (step 41). */
@@ -117,10 +120,11 @@ static const struct {
 
 /* Of an MLP in two launches: what of the second one's start is hidden behind the first.  Few
  * tokens, of the down projection: what a row that streams gains on one with tiles, whose ring
- * takes longer to start; and what one with tiles loses that leaves a quarter of the SMs idle,
- * since its CTAs go to the SMs that the GLU leaves first, not to those that lie best.  Of a GLU
- * that streams more than 4 tokens: what it loses before a row with tiles. */
-static const double mlp_hidden_us = 1.2, mlp_stream_us[] = {0.8, 0.4}, mlp_idle_us = 4.5,
+ * takes longer to start; and which part of its time one with tiles loses that leaves a quarter of
+ * the SMs idle, since its CTAs go to the SMs that the GLU leaves first, not to those that lie best
+ * (2.4 us at 3B, 4.5 at 7B).  Of a GLU that streams more than 4 tokens: what it loses before a row
+ * with tiles. */
+static const double mlp_hidden_us = 1.2, mlp_stream_us[] = {0.8, 0.4}, mlp_idle_part = 0.14,
                     mlp_before_us = 2.0;
 
 static int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
@@ -232,6 +236,9 @@ static double tiles_us(const tglu__choice *choice, const tglu__row *row, tglu__s
                   : whole;
   /* paired_three: twice those of the warpgroup that has more. */
   double height = row->schedule == tglu__schedule_paired_three ? 256.0 : row->tile_m;
+  /* down_split sends and stores the rows that there are, which takes no less than half of it, nor
+   * than for 64 rows. */
+  if (split && height > 64) height = fmax(x, fmax(height / 2, 64));
   double outputs = height * row->tile_n / 128.0;
   double cycles;
   if (in_turns(row)) {
@@ -244,7 +251,7 @@ static double tiles_us(const tglu__choice *choice, const tglu__row *row, tglu__s
              (last > last_pair ? last : last_pair) + epilogue;
   } else {
     double end = tiles[row->op].coop_epilogue * outputs;
-    if (split) end += tiles[row->op].exchange_cycles;
+    if (split) end += tiles[row->op].exchange_cycles * (row->cluster_m > 4 ? eight_factor : 1);
     cycles = (choice->waves - 1) * whole + last + choice->waves * end;
   }
   double rate = tiles[row->op].bytes_per_us;
@@ -276,7 +283,8 @@ static double stream_us(const tglu__choice *choice, const tglu__row *row, tglu__
              (choice->tile_rows - 1) * stream_tile_us;
   if (row->loader == tglu__loader_general) memory *= stream[row->op].general_factor;
   int64_t turns = ceil_div(ceil_div(shape.k, TGLU_TILE_K), TGLU_STREAM_WARPS) + (tokens > 2);
-  int64_t spare = row->stages - (turns < 4 ? turns : 4);
+  int64_t most = stream[row->op].most_stages;
+  int64_t spare = row->stages - (turns < most ? turns : most);
   double depth =
     (double)spare * (spare < 0 ? -stream[row->op].short_us : stream[row->op].deep_us);
   return stream[row->op].fixed_us + memory + x + depth +
@@ -312,14 +320,15 @@ static double one_launch_us(const tglu__choice *choice, const tglu__row *row,
 }
 
 /* What a half of an MLP loses or gains beside the other, with few tokens. */
-static double beside_us(const tglu__choice *choice, const tglu__row *row, int64_t tokens) {
+static double beside_us(const tglu__choice *choice, const tglu__row *row, int64_t tokens,
+                        double alone_us) {
   bool streams =
     (tglu__row_is_stream(row) && row->loader == tglu__loader_tma) || tglu__row_is_diag(row);
   if (row->op == tglu__op_glu) return streams && tokens > 4 ? mlp_before_us : 0;
   if (tokens > 64) return 0;
   if (streams) return tokens > 4 ? 0 : -mlp_stream_us[tokens > 2];
   int64_t ctas = (int64_t)choice->clusters * row->cluster_m;
-  return choice->idle > ctas / 3 ? mlp_idle_us : 0;
+  return choice->idle > ctas / 3 ? mlp_idle_part * alone_us : 0;
 }
 
 double tglu__plan_alone_us(const tglu__choice *choice, const tglu__problem *problem,
@@ -336,8 +345,8 @@ double tglu__plan_cost_us(const tglu__choice *choice, const tglu__problem *probl
                           int64_t tokens) {
   const tglu__row *row = &tglu__rows[choice->row];
   bool half = tglu__op_present(tglu__op_mlp, problem) && row->op != tglu__op_mlp;
-  return tglu__plan_alone_us(choice, problem, tokens) +
-         (half ? beside_us(choice, row, tokens) : 0);
+  double alone_us = tglu__plan_alone_us(choice, problem, tokens);
+  return alone_us + (half ? beside_us(choice, row, tokens, alone_us) : 0);
 }
 
 double tglu__plan_mlp_us(double glu_us, double down_us) {
