@@ -21,12 +21,12 @@
  * seven Qwen-2.5 sizes, M = 1 ... 8192; docs/notes/hopper_ladder.md, step 24.  Of the rows
  * measured there, the one chosen was slower than the best by 0.9 % (GLU) and 0.8 % (down) in
  * geometric mean, 11 % at worst.  Set anew by hand since: those of rows that stream, what an
- * MLP's halves cost each other, exchange_cycles and general_factor from 563 times (step 27);
- * low_factor and single_factor from 697 (step 36; the choice of a GLU's row costs 0.45 % since);
- * those of down projections with tiles from 1,331 times of 119 shapes, K = 4864 and more (steps 47
- * and 52: their choice costs 0.7 %, 6.9 % at worst).  A card
- * with other numbers of clusters than that one, about 66, 30 and 15 of 2, 4 and 8 CTAs, has other
- * waves.  paired_coop is spared the cluster factor, since at K = 8192 its clusters were faster. */
+ * MLP's halves cost each other and general_factor from 563 times (step 27); low_factor and
+ * single_factor from 697 (step 36; the choice of a GLU's row costs 0.45 % since); those of down
+ * projections with tiles from 1,331 times of 119 shapes, K = 4864 and more (steps 47 and 52: their
+ * choice costs 0.7 %, 6.9 % at worst).  A card with other numbers of clusters than that one, about
+ * 66, 30 and 15 of 2, 4 and 8 CTAs, has other waves.  paired_coop is spared the cluster factor,
+ * since at K = 8192 its clusters were faster. */
 #include "plan/choose.h"
 
 #include <math.h>
@@ -236,9 +236,9 @@ static double tiles_us(const tglu__choice *choice, const tglu__row *row, tglu__s
                   : whole;
   /* paired_three: twice those of the warpgroup that has more. */
   double height = row->schedule == tglu__schedule_paired_three ? 256.0 : row->tile_m;
-  /* down_split sends and stores the rows that there are, which takes no less than half of it, nor
-   * than for 64 rows. */
-  if (split && height > 64) height = fmax(x, fmax(height / 2, 64));
+  /* down_split sends and stores the rows that there are, but takes as long as for half a tile at
+   * least; that is 64 rows or more. */
+  if (split && height > 64) height = fmax(x, height / 2);
   double outputs = height * row->tile_n / 128.0;
   double cycles;
   if (in_turns(row)) {

@@ -11,6 +11,14 @@ static inline tglu__device_facts device(int32_t sms) {
   return facts;
 }
 
+/* A card like the one that was measured. */
+static inline tglu__device_facts h200(void) {
+  tglu__device_facts facts = device(132);
+  facts.clusters[4] = 30;
+  facts.clusters[8] = 15;
+  return facts;
+}
+
 /* With an aligned x. */
 static inline tglu__call_facts call(int64_t tokens) {
   return (tglu__call_facts){.tokens = tokens, .x_aligned = true, .x_reachable = true};
