@@ -227,8 +227,8 @@ static void down_small_of_row(const gpu_options *options, const char *row, int d
   down_shapes_of_row(options, row, dtype, shapes, sizeof shapes / sizeof shapes[0]);
 }
 
-/* Here rows that share a tile in a cluster come round their rings, too, those in clusters of 8 with
- * two K-blocks a tile. */
+/* Here rows that share a tile in a cluster come round their rings, too; those in clusters of 8,
+ * whose CTAs have one K-block of a tile each, by 15 and more tiles. */
 static void down_around_of_row(const gpu_options *options, const char *row, int dtype) {
   static const small_shape shapes[] = {
     {300, 400, 584, 0, 2, 5}, /* several tiles, odd stride of out */

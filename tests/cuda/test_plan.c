@@ -92,8 +92,8 @@ static void clear_winners_down(void **unused) {
 }
 
 /* A small model's MLP (SmolLM2-135M): no row that streams, which reads the weights anew for every
- * 8 tokens, for want of tiles that fill the SMs.  On an H200 such an MLP took 7.4 to 8.2 us at 16
- * tokens, one with tiles 6.6 at 35 (results/h200/run.txt). */
+ * 8 tokens, for want of tiles that fill the SMs.  On an H200 such an MLP took 7.3 to 8.4 us at 16
+ * tokens, one with tiles 6.6 to 7.0 at 35 (results/h200/run.txt). */
 static void small_models_do_not_stream(void **unused) {
   (void)unused;
   const tglu__device_facts d = h200();
